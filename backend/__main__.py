@@ -1,0 +1,82 @@
+"""Read the settings, run the server: `python -m backend`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+import uvloop
+
+from backend.app import create_app, frame_bytes
+from backend.errors import CleanroomError, SettingsError
+from backend.settings import Settings
+
+# A socket that does not answer a ping for this long is gone.
+PING_SECONDS = 20
+# What is left of the five seconds of an orderly end after turns are settled and files closed.
+SHUTDOWN_SECONDS = 3
+
+
+class Server(uvicorn.Server):
+    """A server that ends by returning, so that what was opened before it is closed after it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
+
+
+async def run(settings: Settings) -> None:
+    """Serve until a signal ends it. Raises a CleanroomError when it can't start."""
+    app = create_app(settings)
+    listener = listen(settings)
+    config = uvicorn.Config(
+        app,
+        lifespan="off",  # entered here, so that a failing start is one line and not a traceback
+        ws="websockets-sansio",
+        ws_max_size=frame_bytes(settings),
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PING_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        log_level="warning",
+        server_header=False,
+    )
+    async with app.router.lifespan_context(app):
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"Cleanroom is ready at http://{shown}:{port}", flush=True)
+        await Server(config).serve(sockets=[listener])
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Open the listening socket. Raises SettingsError with what to change."""
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SettingsError(
+            f"Can't listen on {settings.host}:{settings.port} ({reason}). Set CLEANROOM_HOST or CLEANROOM_PORT to another."
+        ) from None
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        uvloop.run(run(Settings.from_environment()))
+    except CleanroomError as error:
+        print(f"cleanroom: {error.message}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The composition root: the one place where the parts are made and wired together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from backend import pages
+from backend.commands import Commands
+from backend.connection import Connection, serve
+from backend.embedded.process import EmbeddedProcess
+from backend.hub import Hub
+from backend.llm import tools
+from backend.llm.backend import ModelBackend
+from backend.llm.core.registry import Registry
+from backend.llm.tokens import TokenCounter
+from backend.protocol import Chat, encode_welcome
+from backend.security import Guard, content_security_policy
+from backend.services.chat_rows import ChatRows
+from backend.services.chats import Chats
+from backend.services.contexts import Contexts
+from backend.services.journal import Journal
+from backend.services.models import Models
+from backend.services.prompting import Prompting
+from backend.services.records import Clock
+from backend.services.replies import Replies
+from backend.services.settlement import Settlement
+from backend.services.tool_runs import ToolRuns
+from backend.services.turns import Turns
+from backend.services.working import WorkingStates
+from backend.settings import Settings
+from backend.store import messages
+from backend.store.database import Database
+
+SERVER_VERSION = "0.1.0"
+
+
+def frame_bytes(settings: Settings) -> int:
+    """The longest frame a client may send: a longest message with every Cyrillic letter written as an escape."""
+    return settings.max_message_bytes * 3 + 65_536
+
+
+def create_app(settings: Settings) -> Starlette:
+    """Build the server. The database is opened, and the model servers looked at, in its lifespan.
+
+    Raises SettingsError when the page's files aren't there; the lifespan raises StoreError.
+    """
+    database, hub, clock, counter = Database(settings.database_url), Hub(), Clock(), TokenCounter()
+    registry = Registry.discover(tools)
+    backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
+    journal = Journal(database, hub)
+    chat_rows, states = ChatRows(settings), WorkingStates(settings, counter, clock)
+    tool_runs = ToolRuns(registry, states, journal, clock)
+    prompting = Prompting(settings, registry, states, counter, clock)
+    replies = Replies(journal, clock)
+    turns = Turns(
+        settings=settings,
+        journal=journal,
+        chat_rows=chat_rows,
+        tool_runs=tool_runs,
+        prompting=prompting,
+        replies=replies,
+        registry=registry,
+        backend=backend,
+        settlement=Settlement(journal, chat_rows, states),
+        states=states,
+        counter=counter,
+        clock=clock,
+    )
+    chats = Chats(journal, chat_rows, states, turns, replies, clock)
+    contexts = Contexts(journal, chat_rows, states, turns, prompting, backend, counter)
+    models = Models(backend, journal)
+    commands = Commands(chats, turns, contexts, models, registry)
+
+    async def welcome(connection: Connection) -> None:
+        """Send what a page needs to begin, and let no event slip between that and the first one."""
+        described = await models.describe()
+        limits = {
+            "history_limit": settings.history_limit,
+            "ttl_messages": settings.ttl_messages,
+            "max_message_bytes": settings.max_message_bytes,
+            "max_frame_bytes": frame_bytes(settings),
+        }
+
+        def attach(found: list[Chat]) -> None:
+            values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, "chats": found, **described, "settings": limits}
+            connection.outbox.put_reply(encode_welcome(values))
+            hub.attach(connection.outbox)
+
+        await chats.list_all(attach)
+
+    async def socket(websocket: WebSocket) -> None:
+        await serve(websocket, hub, welcome, commands.dispatch)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        is_ready = await database.check()
+        body = {"database": "ok" if is_ready else "failed", "model_backend": backend.kind}
+        return JSONResponse(body, 200 if is_ready else 503)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            await database.connect()
+            await journal.write(lambda unit: messages.interrupt_streaming(unit.tx))
+            backend.look_again()
+            yield
+        finally:
+            await turns.close()
+            await backend.close()
+            await database.disconnect()
+
+    guard = Middleware(
+        Guard,
+        bound_host=settings.host,
+        allowed_origins=settings.allowed_origins,
+        policy=content_security_policy(pages.import_map()),
+    )
+    routes = [Route("/healthz", healthz), Route("/readyz", readyz), WebSocketRoute("/ws", socket), *pages.routes()]
+    return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)

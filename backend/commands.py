@@ -1,0 +1,163 @@
+"""One function per command, thin: it calls a service and shapes the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from backend import protocol
+from backend.connection import Connection, Result
+from backend.llm.core.registry import Registry
+from backend.services.chats import Chats
+from backend.services.contexts import Contexts
+from backend.services.models import Models
+from backend.services.turns import Turns
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """What commands act on."""
+
+    chats: Chats
+    turns: Turns
+    contexts: Contexts
+    models: Models
+    registry: Registry
+
+    async def dispatch(self, connection: Connection, command: protocol.Command) -> Result | None:
+        """Carry out a command; its result, or None when it has replied by itself."""
+        return await _HANDLERS[type(command)](self, connection, command)
+
+
+async def chat_create(commands: Commands, _: Connection, command: protocol.ChatCreate) -> Result:
+    return {"chat": await commands.chats.create(command.title, command.model, command.client_id)}
+
+
+async def chat_rename(commands: Commands, _: Connection, command: protocol.ChatRename) -> Result:
+    return {"chat": await commands.chats.rename(command.chat_id, command.title)}
+
+
+async def chat_update(commands: Commands, _: Connection, command: protocol.ChatUpdate) -> Result:
+    fields = command.model_dump(exclude_unset=True, include={"pinned", "model", "ttl_messages", "approval"})
+    return {"chat": await commands.chats.update(command.chat_id, **fields)}
+
+
+async def chat_delete(commands: Commands, _: Connection, command: protocol.ChatDelete) -> Result:
+    await commands.chats.delete(command.chat_id)
+    return {}
+
+
+async def chat_open(commands: Commands, connection: Connection, command: protocol.ChatOpen) -> None:
+    """Subscribe: the missed events when the log still has them, else a snapshot. The reply goes first."""
+    hub, outbox, chat_id = connection.hub, connection.outbox, command.chat_id
+    await commands.chats.exists(chat_id)
+    missed = hub.missed(chat_id, command.epoch, command.after_seq)
+    if missed is not None:
+        connection.reply(command, {"epoch": hub.epoch, "seq": hub.seq(chat_id), "resumed": True})
+        for logged in missed:
+            outbox.put_event(logged)
+        hub.subscribe(chat_id, outbox)
+        return
+
+    def subscribe(snapshot: dict[str, Any]) -> None:
+        connection.reply(command, {"epoch": hub.epoch, "seq": hub.seq(chat_id), "resumed": False, **snapshot})
+        hub.subscribe(chat_id, outbox)
+
+    await commands.chats.snapshot(chat_id, command.limit, subscribe)
+
+
+async def chat_close(commands: Commands, connection: Connection, command: protocol.ChatClose) -> Result:
+    connection.hub.unsubscribe(command.chat_id, connection.outbox)
+    return {}
+
+
+async def chat_history(commands: Commands, _: Connection, command: protocol.ChatHistory) -> Result:
+    page, has_more = await commands.chats.history(command.chat_id, command.before_id, command.limit)
+    return {"messages": page, "has_more": has_more}
+
+
+async def message_send(commands: Commands, _: Connection, command: protocol.MessageSend) -> Result:
+    message, turn_id = await commands.turns.send(command.chat_id, command.client_id, command.text)
+    return {"message": message, "turn_id": turn_id}
+
+
+async def turn_stop(commands: Commands, _: Connection, command: protocol.TurnStop) -> Result:
+    await commands.chats.exists(command.chat_id)
+    await commands.turns.stop(command.chat_id)
+    return {}
+
+
+async def turn_regenerate(commands: Commands, _: Connection, command: protocol.TurnRegenerate) -> Result:
+    return {"turn_id": await commands.turns.regenerate(command.chat_id)}
+
+
+async def tool_invoke(commands: Commands, _: Connection, command: protocol.ToolInvoke) -> Result:
+    return {"turn_id": await commands.turns.invoke(command.chat_id, command.client_id, command.tool, command.arguments)}
+
+
+async def tool_list(commands: Commands, _: Connection, command: protocol.ToolList) -> Result:
+    tools = [
+        {
+            "name": tool.name,
+            "family": tool.family.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            "effect": tool.effect,
+        }
+        for tool in commands.registry
+    ]
+    return {"tools": tools}
+
+
+async def transaction_answer(commands: Commands, _: Connection, command: protocol.TransactionAnswer) -> Result:
+    return {"context": await commands.contexts.answer(command.chat_id, command.transaction_id, command.answer)}
+
+
+async def context_get(commands: Commands, _: Connection, command: protocol.ContextGet) -> Result:
+    return {"context": await commands.contexts.get(command.chat_id)}
+
+
+async def context_inspect(commands: Commands, _: Connection, command: protocol.ContextInspect) -> Result:
+    return await commands.contexts.inspect(command.chat_id)
+
+
+async def context_keep(commands: Commands, _: Connection, command: protocol.ContextKeep) -> Result:
+    return {"context": await commands.contexts.keep(command.chat_id)}
+
+
+async def context_clear(commands: Commands, _: Connection, command: protocol.ContextClear) -> Result:
+    return {"context": await commands.contexts.clear(command.chat_id)}
+
+
+async def context_undo(commands: Commands, _: Connection, command: protocol.ContextUndo) -> Result:
+    return {"context": await commands.contexts.undo(command.chat_id)}
+
+
+async def models_refresh(commands: Commands, _: Connection, command: protocol.ModelsRefresh) -> Result:
+    return await commands.models.refresh()
+
+
+Handler = Callable[[Commands, Connection, Any], Awaitable[Result | None]]
+
+_HANDLERS: dict[type[protocol.Command], Handler] = {
+    protocol.ChatCreate: chat_create,
+    protocol.ChatRename: chat_rename,
+    protocol.ChatUpdate: chat_update,
+    protocol.ChatDelete: chat_delete,
+    protocol.ChatOpen: chat_open,
+    protocol.ChatClose: chat_close,
+    protocol.ChatHistory: chat_history,
+    protocol.MessageSend: message_send,
+    protocol.TurnStop: turn_stop,
+    protocol.TurnRegenerate: turn_regenerate,
+    protocol.ToolInvoke: tool_invoke,
+    protocol.ToolList: tool_list,
+    protocol.TransactionAnswer: transaction_answer,
+    protocol.ContextGet: context_get,
+    protocol.ContextInspect: context_inspect,
+    protocol.ContextKeep: context_keep,
+    protocol.ContextClear: context_clear,
+    protocol.ContextUndo: context_undo,
+    protocol.ModelsRefresh: models_refresh,
+}

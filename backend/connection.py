@@ -1,0 +1,112 @@
+"""One WebSocket: a reader task, a writer task and an outbox between the hub and the wire.
+
+Knows frames, not what a command does: that is `dispatch`'s part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from backend.hub import Hub, Outbox
+from backend.protocol import BadFrame, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
+from backend.errors import CleanroomError, Invalid
+
+logger = logging.getLogger(__name__)
+
+# The page comes back at once for a snapshot when it sees this code.
+CLOSE_SLOW = 4001
+
+Result = dict[str, object]
+Dispatch = Callable[["Connection", Command], Awaitable[Result | None]]
+
+
+class Connection:
+    """What a command may do with the socket that it came from."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.outbox = Outbox()
+
+    def reply(self, command: Command, result: Result) -> None:
+        """Answer a command now, before what the caller queues next."""
+        self.outbox.put_reply(encode_ok(command.ref, result))
+
+
+async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], Awaitable[None]], dispatch: Dispatch) -> None:
+    """Accept the socket and serve it until either side ends it. `welcome` sends the first frame and attaches it to the hub."""
+    await websocket.accept()
+    connection = Connection(hub)
+    try:
+        await welcome(connection)
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(_write(websocket, connection.outbox))
+            await _read(websocket, connection, dispatch, tasks)
+            writer.cancel()
+    finally:
+        hub.detach(connection.outbox)
+
+
+async def _read(websocket: WebSocket, connection: Connection, dispatch: Dispatch, tasks: asyncio.TaskGroup) -> None:
+    while True:
+        try:
+            frame = await websocket.receive()
+        except (WebSocketDisconnect, RuntimeError):
+            return  # the writer closed it: Starlette then refuses to receive with a RuntimeError
+        if frame["type"] == "websocket.disconnect":
+            return
+        await connection.outbox.wait_for_room()
+        text = frame.get("text")
+        if text is None:
+            message = "A text frame with a JSON object is expected, not a binary one."
+            connection.outbox.put_reply(encode_error(None, "bad_frame", message))
+            continue
+        await _answer(connection, text, dispatch, tasks)
+
+
+async def _answer(connection: Connection, frame: str, dispatch: Dispatch, tasks: asyncio.TaskGroup) -> None:
+    """Carry out one frame's command and queue exactly one reply."""
+    outbox = connection.outbox
+    try:
+        command = decode_command(frame)
+    except BadFrame as error:
+        outbox.put_reply(encode_error(ref_of(frame), "bad_frame", str(error)))
+    except UnknownCommand as error:
+        message = f"There is no command '{str(error)[:100]}' in this version of the protocol."
+        outbox.put_reply(encode_error(ref_of(frame), "unknown_command", message))
+    except Invalid as error:
+        outbox.put_reply(encode_error(ref_of(frame), error.code, error.message, error.fields))
+    else:
+        if command.is_slow:
+            tasks.create_task(_carry_out(connection, command, dispatch))
+        else:
+            await _carry_out(connection, command, dispatch)
+
+
+async def _carry_out(connection: Connection, command: Command, dispatch: Dispatch) -> None:
+    outbox = connection.outbox
+    try:
+        result = await dispatch(connection, command)
+    except CleanroomError as error:
+        fields = error.fields if isinstance(error, Invalid) else None
+        outbox.put_reply(encode_error(command.ref, error.code, error.message, fields))
+    except Exception:
+        logger.exception("command failed")
+        message = "Something went wrong in the server; nothing was changed. Please try again."
+        outbox.put_reply(encode_error(command.ref, "internal", message))
+    else:
+        if result is not None:
+            connection.reply(command, result)
+
+
+async def _write(websocket: WebSocket, outbox: Outbox) -> None:
+    """Write frames until the client is gone, or too far behind to be served."""
+    with suppress(WebSocketDisconnect, RuntimeError, OSError):
+        while (frame := await outbox.take()) is not None:
+            await websocket.send_text(frame)
+        if websocket.application_state is WebSocketState.CONNECTED:
+            await websocket.close(CLOSE_SLOW, "slow")

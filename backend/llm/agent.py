@@ -1,0 +1,198 @@
+"""One turn of a model: ask, stream the reply, carry out its tool calls, ask again, until it answers in text.
+
+Given a model, a journal that shows and keeps what happens, and a clock; knows neither sockets nor SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from backend.errors import ModelBusy, ToolFailed
+from backend.llm.core.tool_injector import Exchange, Request, Round
+from backend.llm.model import Chunk, Done, ToolCall
+from backend.llm.textcall import may_become_call, parse_call
+
+# Requests of one turn that may end in tool calls.
+MAX_TOOL_ROUNDS = 8
+# Calls carried out of one reply; further ones are left out of the conversation.
+MAX_CALLS_A_ROUND = 8
+# Failed calls of one turn: the first, and two that try to mend it.
+MAX_FAILED_CALLS = 3
+# The same call with the same arguments: a model that repeats it a third time is in a loop.
+MAX_SAME_CALLS = 3
+
+# A busy server is asked again for this long.
+BUSY_SECONDS = 5.0
+BUSY_PAUSE_SECONDS = 1.0
+# Silence before the person is told that the model has not begun.
+NOTICE_SECONDS = 2.0
+
+# A reply that came out empty is asked for once more with the same messages, away from the same path.
+RETRY_OPTIONS = {"seed": 1, "temperature": 0.8}
+
+WaitReason = Literal["model_busy", "model_loading"]
+
+
+class Model(Protocol):
+    """A model of a server, with its options bound."""
+
+    @property
+    def can_call_tools(self) -> bool: ...
+
+    def stream(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], options: dict[str, Any]) -> AsyncIterator[Chunk]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """A call that was carried out or refused, as the next request tells it."""
+
+    exchange: Exchange
+    failed: bool
+
+
+class Journal(Protocol):
+    """Where a turn's happenings go: to the person's page and into the database."""
+
+    async def request(self, rounds: Sequence[Round]) -> Request:
+        """Read the facts of this moment and assemble the next request."""
+
+    async def waiting(self, reason: WaitReason | None) -> None:
+        """The model has not begun; None: look for the reason yourself."""
+
+    async def text(self, piece: str) -> None:
+        """A piece of the reply; the first one announces the message."""
+
+    async def thinking(self, piece: str) -> None: ...
+
+    async def end_reply(self, *, precedes_calls: bool, calls: Sequence[ToolCall]) -> None:
+        """The reply under way is complete; text that precedes calls is working material."""
+
+    async def drop_reply(self) -> None:
+        """The reply under way came out empty: nothing of it stays."""
+
+    async def call(self, call: ToolCall) -> CallResult:
+        """Carry out one call, whole or not at all."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """What one request brought."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    done: Done | None = None
+    first_token_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Turn:
+    """The run of one turn. `last_reply` is the newest reply, also after a failure."""
+
+    model: Model
+    journal: Journal
+    clock: Callable[[], float]
+    rounds: list[Round] = field(default_factory=list)
+    last_reply: Reply = field(default_factory=Reply)
+    failed_calls: int = 0
+    _seen: dict[str, int] = field(default_factory=dict)
+    _failed: set[str] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Run the turn to its final reply. Raises a CleanroomError when it can't get there."""
+        while True:
+            request = await self.journal.request(self.rounds)
+            reply = await self._ask(request)
+            if not reply.calls:
+                await self.journal.end_reply(precedes_calls=False, calls=())
+                return
+            await self.journal.end_reply(precedes_calls=True, calls=reply.calls)
+            if len(self.rounds) == MAX_TOOL_ROUNDS:
+                raise ToolFailed(f"The model went on calling tools after {MAX_TOOL_ROUNDS} rounds and was stopped. What was done stays done.")
+            await self._carry_out(reply)
+
+    async def _ask(self, request: Request) -> Reply:
+        """Get one reply that says or calls something."""
+        for options in ({}, RETRY_OPTIONS):
+            self.last_reply = Reply()
+            await self._stream_when_free(request, options)
+            if self.last_reply.text.strip() or self.last_reply.calls:
+                return self.last_reply
+            await self.journal.drop_reply()
+        raise ToolFailed("The model returned an empty reply twice. Try again, word it differently, or choose another model.")
+
+    async def _stream_when_free(self, request: Request, options: dict[str, Any]) -> None:
+        give_up = self.clock() + BUSY_SECONDS
+        while True:
+            try:
+                return await self._stream(request, options)
+            except ModelBusy:
+                if self.clock() + BUSY_PAUSE_SECONDS > give_up:
+                    raise
+                await self.journal.waiting("model_busy")
+                await asyncio.sleep(BUSY_PAUSE_SECONDS)
+
+    async def _stream(self, request: Request, options: dict[str, Any]) -> None:
+        reply, started = self.last_reply, self.clock()
+        offered = [tool["function"]["name"] for tool in request.tools]
+        shown = 0
+        stream = self.model.stream(request.messages, request.tools, options)
+        async with aclosing(_with_notice(stream, self.journal)) as chunks:
+            async for chunk in chunks:
+                if chunk.thinking:
+                    await self.journal.thinking(chunk.thinking)
+                if reply.first_token_seconds is None and (chunk.text or chunk.thinking or chunk.tool_calls):
+                    reply.first_token_seconds = self.clock() - started
+                reply.text += chunk.text
+                reply.calls += chunk.tool_calls
+                reply.done = chunk.done or reply.done
+                if reply.text[shown:].strip() and not (offered and may_become_call(reply.text)):
+                    await self.journal.text(reply.text[shown:])
+                    shown = len(reply.text)
+        if not reply.calls and offered and (call := parse_call(reply.text, offered)):
+            reply.calls, reply.text = (call,), ""
+        elif reply.text[shown:] and reply.text.strip():
+            await self.journal.text(reply.text[shown:])
+
+    async def _carry_out(self, reply: Reply) -> None:
+        exchanges: list[Exchange] = []
+        for call in reply.calls[:MAX_CALLS_A_ROUND]:
+            result = await self.journal.call(call)
+            exchanges.append(result.exchange)
+            self._check_progress(call, result)
+        self.rounds.append(Round(reply.text, tuple(exchanges)))
+
+    def _check_progress(self, call: ToolCall, result: CallResult) -> None:
+        """Raise when calling goes in circles: failing again and again, or the same call over and over."""
+        key = json.dumps([call.name, call.arguments], sort_keys=True, default=str)
+        self._seen[key] = self._seen.get(key, 0) + 1
+        if not result.failed:
+            if self._seen[key] >= MAX_SAME_CALLS:
+                raise ToolFailed(f"The model called {call.name} with the same arguments {MAX_SAME_CALLS} times and was stopped.")
+            return
+        self.failed_calls += 1
+        if key in self._failed or self.failed_calls >= MAX_FAILED_CALLS:
+            raise ToolFailed(f"The model's calls went on failing and the turn was stopped. The last one: {result.exchange.for_model}")
+        self._failed.add(key)
+
+
+async def _with_notice(stream: AsyncIterator[Chunk], journal: Journal) -> AsyncGenerator[Chunk, None]:
+    """Pass the chunks on, and have the person told when the first one is long in coming."""
+    first = asyncio.ensure_future(anext(stream, None))
+    try:
+        done, _ = await asyncio.wait({first}, timeout=NOTICE_SECONDS)
+        if not done:
+            await journal.waiting(None)
+        chunk = await first
+        while chunk is not None:
+            yield chunk
+            chunk = await anext(stream, None)
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()

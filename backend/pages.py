@@ -1,0 +1,76 @@
+"""The page's files: frontend/ as it is, and from node_modules an explicit list, never the folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from backend.errors import SettingsError
+from backend.settings import PROJECT_FOLDER
+
+FRONTEND = PROJECT_FOLDER / "frontend"
+NODE_MODULES = PROJECT_FOLDER / "node_modules"
+
+# A changed file is seen at once, an unchanged one costs a request that its ETag answers.
+NO_CACHE = {"cache-control": "no-cache"}
+# Smaller files gain nothing from compression.
+GZIP_BYTES = 500
+
+_IMPORT_MAP_OPENING = '<script type="importmap">'
+
+
+def import_map() -> str:
+    """The text of index.html's one inline script, which the page's policy names by its hash."""
+    page = (FRONTEND / "index.html").read_text(encoding="utf-8")
+    _, opening, rest = page.partition(_IMPORT_MAP_OPENING)
+    text, closing, _ = rest.partition("</script>")
+    if not opening or not closing:
+        raise SettingsError("frontend/index.html has no import map; restore the file.")
+    return text
+
+
+def routes() -> list[BaseRoute]:
+    """The routes of the page. Raises SettingsError when the browser's modules aren't installed."""
+    single_files = [path for path in sorted(FRONTEND.iterdir()) if path.is_file() and path.suffix in (".svg", ".webmanifest")]
+    return [
+        _file("/", FRONTEND / "index.html"),
+        *(_file(f"/{path.name}", path) for path in single_files),
+        *(_file(f"/modules/{name}", path) for name, path in _modules().items()),
+        *(Mount(f"/{name}", GZipMiddleware(_Folder(directory=FRONTEND / name), GZIP_BYTES)) for name in ("css", "js")),
+    ]
+
+
+def _modules() -> dict[str, Path]:
+    names = json.loads((FRONTEND / "modules.json").read_text(encoding="utf-8"))
+    files = {name: NODE_MODULES / path for name, path in names.items()}
+    missing = [name for name, path in files.items() if not path.is_file()]
+    if missing:
+        raise SettingsError(f"The browser module {missing[0]} is not installed; run scripts/setup.")
+    return files
+
+
+class _Folder(StaticFiles):
+    """A folder of ours, with `no-cache` so that its ETags are asked for."""
+
+    def file_response(self, full_path: Path | str, stat_result: object, scope: Scope, status_code: int = 200) -> Response:  # type: ignore[override]
+        response = super().file_response(full_path, stat_result, scope, status_code)  # type: ignore[arg-type]
+        response.headers.update(NO_CACHE)
+        return response
+
+
+def _file(url: str, path: Path) -> Route:
+    media_type = "text/javascript" if path.suffix in (".mjs", ".js") else None
+
+    async def serve(_: Request) -> Response:
+        return FileResponse(path, media_type=media_type, headers=NO_CACHE)
+
+    route = Route(url, serve)
+    route.app = GZipMiddleware(route.app, GZIP_BYTES)
+    return route

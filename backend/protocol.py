@@ -1,0 +1,493 @@
+"""The wire, version 1: every command, reply and event, and how a frame becomes a command.
+
+The only definition of these shapes; it does no I/O and knows neither the database nor the model.
+Commands are strict about JSON types and ignore fields that they don't know.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from backend.errors import Invalid
+from backend.text import clean_text
+
+PROTOCOL_VERSION = 1
+
+# Deeper than any arguments of a tool; Python's own limit is about 1,000 and raises RecursionError.
+MAX_NESTING = 64
+
+# Above 2**53 a browser's numbers are no longer exact.
+MAX_INTEGER = 2**53 - 1
+
+Role = Literal["user", "assistant", "tool"]
+Status = Literal["streaming", "complete", "stopped", "interrupted", "failed"]
+TurnStatus = Literal["complete", "stopped", "interrupted", "failed"]
+ClearReason = Literal["confirmed", "expired", "switched", "manual"]
+Answer = Literal["yes", "no"]
+Channel = Literal["content", "thinking"]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+def _is_false(value: object) -> bool:
+    return not value
+
+
+# An optional field of an object: absent on the wire when there is nothing to say.
+Optional = Field(default=None, exclude_if=_is_none)
+
+
+class BadFrame(Exception):
+    """The frame is no JSON object that could be a command; the connection stays open."""
+
+
+# --- objects
+
+
+class Chat(BaseModel):
+    id: str
+    title: str
+    pinned: bool
+    model: str | None
+    ttl_messages: int
+    approval: Literal["after", "before"]
+    created_at: str
+    updated_at: str
+    turn_running: bool
+
+
+class Message(BaseModel):
+    """A row of `chat_messages` as the person sees it."""
+
+    id: int
+    chat_id: str
+    role: Role
+    content: str
+    is_ephemeral: Literal[0, 1]
+    hidden: bool
+    status: Status
+    created_at: str
+    turn_id: str | None
+    client_id: str | None = Optional
+    family: str | None = Optional
+    tool: str | None = Optional
+    card: dict[str, Any] | None = Optional
+    thinking: str | None = Optional
+    model: str | None = Optional
+    metrics: dict[str, Any] | None = Optional
+    transaction_completed: bool = Field(default=False, exclude_if=_is_false)
+
+
+class PendingTransaction(BaseModel):
+    transaction_id: str
+    tool: str
+    summary: str
+
+
+class ContextState(BaseModel):
+    active_tool: str | None
+    unrelated_count: int
+    ttl_messages: int
+    ephemeral_messages: int
+    ephemeral_tokens: int
+    history_messages: int
+    history_tokens: int
+    token_count: Literal["exact", "estimated"] = "estimated"
+    pending_transaction: PendingTransaction | None
+    undo_until: str | None = None
+
+
+class Model(BaseModel):
+    """A model that can be chosen; None where its server does not say."""
+
+    name: str
+    size_bytes: int | None
+    context_length: int | None
+    num_ctx: int
+    capabilities: list[str]
+    parameter_size: str | None
+    quantization: str | None
+
+
+class TurnError(BaseModel):
+    code: str
+    message: str
+
+
+# --- commands
+
+
+class Command(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    # A slow command is carried out beside the socket's next ones, which it must not hold up.
+    is_slow: ClassVar[bool] = False
+
+    ref: str | None = Field(default=None, max_length=200)
+
+
+ChatId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ClientId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Title = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
+Limit = Annotated[int, Field(ge=1, le=500)]
+
+
+class ChatCommand(Command):
+    chat_id: ChatId
+
+
+class ChatCreate(Command):
+    type: Literal["chat.create"]
+    title: Title | None = None
+    model: str | None = Field(default=None, max_length=300)
+    client_id: ClientId | None = None
+
+
+class ChatRename(ChatCommand):
+    type: Literal["chat.rename"]
+    title: Title
+
+
+class ChatUpdate(ChatCommand):
+    type: Literal["chat.update"]
+    pinned: bool | None = None
+    model: str | None = Field(default=None, max_length=300)
+    ttl_messages: int | None = Field(default=None, ge=3, le=5)
+    approval: Literal["after", "before"] | None = None
+
+
+class ChatDelete(ChatCommand):
+    type: Literal["chat.delete"]
+
+
+class ChatOpen(ChatCommand):
+    type: Literal["chat.open"]
+    epoch: str | None = None
+    after_seq: int | None = Field(default=None, ge=0, le=MAX_INTEGER)
+    limit: Limit = 100
+
+
+class ChatClose(ChatCommand):
+    type: Literal["chat.close"]
+
+
+class ChatHistory(ChatCommand):
+    type: Literal["chat.history"]
+    before_id: int = Field(ge=0, le=MAX_INTEGER)
+    limit: Limit = 100
+
+
+class MessageSend(ChatCommand):
+    type: Literal["message.send"]
+    client_id: ClientId
+    text: str
+
+
+class TurnStop(ChatCommand):
+    type: Literal["turn.stop"]
+
+
+class TurnRegenerate(ChatCommand):
+    type: Literal["turn.regenerate"]
+
+
+class ToolInvoke(ChatCommand):
+    type: Literal["tool.invoke"]
+    client_id: ClientId
+    tool: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolList(Command):
+    type: Literal["tool.list"]
+
+
+class TransactionAnswer(ChatCommand):
+    type: Literal["transaction.answer"]
+    transaction_id: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    answer: Answer
+
+
+class ContextGet(ChatCommand):
+    type: Literal["context.get"]
+
+
+class ContextInspect(ChatCommand):
+    type: Literal["context.inspect"]
+
+
+class ContextKeep(ChatCommand):
+    type: Literal["context.keep"]
+
+
+class ContextClear(ChatCommand):
+    type: Literal["context.clear"]
+
+
+class ContextUndo(ChatCommand):
+    type: Literal["context.undo"]
+
+
+class ModelsRefresh(Command):
+    is_slow = True
+
+    type: Literal["models.refresh"]
+
+
+AnyCommand = Annotated[
+    ChatCreate
+    | ChatRename
+    | ChatUpdate
+    | ChatDelete
+    | ChatOpen
+    | ChatClose
+    | ChatHistory
+    | MessageSend
+    | TurnStop
+    | TurnRegenerate
+    | ToolInvoke
+    | ToolList
+    | TransactionAnswer
+    | ContextGet
+    | ContextInspect
+    | ContextKeep
+    | ContextClear
+    | ContextUndo
+    | ModelsRefresh,
+    Field(discriminator="type"),
+]
+
+_commands: TypeAdapter[Command] = TypeAdapter(AnyCommand)
+
+
+# --- events
+
+
+class Event(BaseModel):
+    """What a chat's subscribers get; `seq` is set when it enters the chat's log."""
+
+    type: str
+    chat_id: str
+    seq: int = 0
+
+
+class ChatEvent(BaseModel):
+    """What every socket gets, outside the sequence."""
+
+    type: Literal["chat.created", "chat.updated"]
+    chat: Chat
+
+
+class ChatDeleted(BaseModel):
+    type: Literal["chat.deleted"] = "chat.deleted"
+    chat_id: str
+
+
+class ModelsUpdated(BaseModel):
+    """Another server answers now, or it offers other models (every socket)."""
+
+    type: Literal["models.updated"] = "models.updated"
+    models: list[Model]
+    default_model: str | None
+    model_backend: Literal["ollama", "embedded", "none"]
+    model_server: str
+
+
+class TurnStarted(Event):
+    type: Literal["turn.started"] = "turn.started"
+    turn_id: str
+
+
+class TurnWaiting(Event):
+    type: Literal["turn.waiting"] = "turn.waiting"
+    turn_id: str
+    reason: Literal["model_busy", "model_loading"]
+
+
+class MessageCreated(Event):
+    type: Literal["message.created"] = "message.created"
+    message: Message
+
+
+class MessageDelta(Event):
+    """A streamed piece. `offset` counts Unicode code points of that channel's text before it."""
+
+    type: Literal["message.delta"] = "message.delta"
+    message_id: int
+    channel: Channel
+    offset: int
+    text: str
+    first_seq: int | None = Optional
+
+
+class MessageUpdated(Event):
+    type: Literal["message.updated"] = "message.updated"
+    message: Message
+
+
+class MessageCompleted(Event):
+    type: Literal["message.completed"] = "message.completed"
+    message: Message
+
+
+class MessageDeleted(Event):
+    type: Literal["message.deleted"] = "message.deleted"
+    message_ids: list[int]
+
+
+class TurnFinished(Event):
+    type: Literal["turn.finished"] = "turn.finished"
+    turn_id: str
+    status: TurnStatus
+    error: TurnError | None = Optional
+
+
+class TransactionCompleted(Event):
+    type: Literal["transaction_completed"] = "transaction_completed"
+    transaction_completed: Literal[True] = True
+    transaction_id: str
+    tool: str
+    summary: str
+
+
+class TransactionClosed(Event):
+    type: Literal["transaction.closed"] = "transaction.closed"
+    transaction_id: str
+    answer: Literal["yes", "no", "expired"]
+
+
+class ContextStateChanged(Event):
+    type: Literal["context.state"] = "context.state"
+    context: ContextState
+
+
+class ContextCleared(Event):
+    """`undo_until` is None for `confirmed`, which can't be undone."""
+
+    type: Literal["context.cleared"] = "context.cleared"
+    reason: ClearReason
+    family: str | None
+    message_ids: list[int]
+    messages: int
+    tokens: int
+    undo_until: str | None
+
+
+class ContextRestored(Event):
+    type: Literal["context.restored"] = "context.restored"
+    messages: list[Message]
+
+
+# --- frames
+
+
+def decode_command(frame: str) -> Command:
+    """Parse one text frame. Raises BadFrame, or Invalid with the fields that are wrong.
+
+    An unknown `type` raises UnknownCommand; the caller answers with the frame's own `ref`.
+    """
+    values = decode_object(frame)
+    try:
+        return _commands.validate_python(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["type"] == "union_tag_invalid":
+            raise UnknownCommand(str(values["type"])) from None
+        raise invalid_fields(error, skip=1) from None
+
+
+class UnknownCommand(Exception):
+    """The frame's `type` names no command of this version."""
+
+
+def invalid_fields(error: ValidationError, skip: int = 0) -> Invalid:
+    """Turn a validation error into Invalid; `skip` leaves out the outer parts of each location."""
+    fields = {
+        ".".join(str(part) for part in item["loc"][skip:]) or "value": item["msg"]
+        for item in error.errors(include_url=False, include_context=False, include_input=False)
+    }
+    named = "; ".join(f"{name}: {reason}" for name, reason in fields.items())
+    return Invalid(f"Please correct this: {named}.", fields)
+
+
+def decode_object(frame: str) -> dict[str, Any]:
+    """Parse a JSON object with a string `type`, cleaned of lone surrogates and NUL. Raises BadFrame."""
+    try:
+        value = json.loads(frame, object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
+        value = _clean(value, 0)
+    except (ValueError, RecursionError) as error:
+        raise BadFrame("The frame is not JSON that can be read: one object with a string 'type' is expected.") from error
+    if not isinstance(value, dict):
+        raise BadFrame("The frame is not a JSON object: one with a string 'type' is expected.")
+    if not isinstance(value.get("type"), str):
+        raise BadFrame("The frame has no string 'type', which names the command.")
+    return value
+
+
+def ref_of(frame: str) -> str | None:
+    """Return the `ref` of a frame that was refused, so that the client knows which; None when there is none."""
+    try:
+        ref = json.loads(frame)["ref"]
+    except (ValueError, RecursionError, TypeError, KeyError):
+        return None
+    return clean_text(ref) if isinstance(ref, str) else None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key stands twice")
+    if "__proto__" in values:
+        raise ValueError("__proto__ is no field")
+    return values
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("the number is too large")
+    return number
+
+
+def _clean(value: Any, depth: int) -> Any:
+    if depth > MAX_NESTING:
+        raise ValueError("nested too deep")
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(key): _clean(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_clean(item, depth + 1) for item in value]
+    return value
+
+
+def encode_ok(ref: str | None, result: dict[str, Any]) -> str:
+    """Encode the reply to a command that succeeded; `result` may hold models of this module."""
+    return _encode({"type": "ok", "ref": ref, **result})
+
+
+def encode_error(ref: str | None, code: str, message: str, fields: dict[str, str] | None = None) -> str:
+    """Encode the reply to a command that was refused."""
+    return _encode({"type": "error", "ref": ref, "code": code, "message": message, **({"fields": fields} if fields else {})})
+
+
+def encode_welcome(values: dict[str, Any]) -> str:
+    """Encode the first frame of a connection."""
+    return _encode({"type": "welcome", "protocol": PROTOCOL_VERSION, **values})
+
+
+_any: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+def _encode(value: dict[str, Any]) -> str:
+    return _any.dump_json(value, exclude_none=False).decode()

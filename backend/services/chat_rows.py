@@ -1,0 +1,43 @@
+"""A chat's own row: finding it, and showing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.errors import NotFound
+from backend.protocol import Chat
+from backend.services.records import to_chat
+from backend.settings import Settings
+from backend.store import chats
+from backend.store.database import Connection
+
+# A title made from the first message; longer ones are cut on a word.
+TITLE_CHARACTERS = 60
+
+
+class ChatRows:
+    """Reads rows of `chats` inside the caller's transaction."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def get(self, tx: Connection, chat_id: str) -> dict[str, Any]:
+        """The row, with the setting's TTL where the chat has none of its own. Raises NotFound."""
+        row = await chats.get(tx, chat_id)
+        if row is None:
+            raise NotFound("This chat does not exist, or was deleted.")
+        row["ttl_messages"] = row["ttl_messages"] or self._settings.ttl_messages
+        return row
+
+    async def wire(self, tx: Connection, chat_id: str, *, turn_running: bool) -> Chat:
+        return to_chat(await self.get(tx, chat_id), turn_running=turn_running)
+
+
+def title_from(text: str) -> str:
+    """A chat's title from its first message: the first line, cut on a word."""
+    line = " ".join(text.strip().splitlines()[0].split())
+    if len(line) <= TITLE_CHARACTERS:
+        return line
+    cut = line[: TITLE_CHARACTERS - 1]
+    head, space, _ = cut.rpartition(" ")
+    return (head if space and len(head) > TITLE_CHARACTERS // 2 else cut).rstrip() + "…"

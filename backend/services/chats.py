@@ -1,0 +1,131 @@
+"""Chats: making, changing, opening and deleting them, and their UI channel."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from backend.protocol import Chat, ChatDeleted, ChatEvent, Message
+from backend.services.chat_rows import ChatRows
+from backend.services.journal import Journal, Unit
+from backend.services.records import Clock, to_message
+from backend.services.replies import Replies
+from backend.services.turns import Turns
+from backend.services.working import WorkingStates
+from backend.store import chats, messages
+from backend.store.database import Connection
+
+Snapshot = dict[str, Any]
+
+
+class Chats:
+    def __init__(
+        self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, turns: Turns, replies: Replies, clock: Clock
+    ) -> None:
+        self._journal = journal
+        self._rows = chat_rows
+        self._states = states
+        self._turns = turns
+        self._replies = replies
+        self._clock = clock
+
+    async def list_all(self, then: Callable[[list[Chat]], None]) -> None:
+        """Read all chats; `then` gets them before anything else can change or be told."""
+
+        async def read(unit: Unit) -> None:
+            found = [await self._wire(unit.tx, row["id"]) for row in await chats.list_all(unit.tx)]
+            unit.after_commit(lambda: then(found))
+
+        await self._journal.write(read)
+
+    async def create(self, title: str | None, model: str | None, client_id: str | None) -> Chat:
+        """Make a chat; the same `client_id` again gives the same one."""
+
+        async def insert(unit: Unit) -> Chat:
+            known = await chats.get_by_client_id(unit.tx, client_id) if client_id else None
+            if known is not None:
+                return await self._wire(unit.tx, known["id"])
+            chat_id, title_by = uuid.uuid4().hex, "person" if title else "auto"
+            await chats.insert(
+                unit.tx, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id, now=self._clock.now()
+            )
+            chat = await self._wire(unit.tx, chat_id)
+            unit.publish(ChatEvent(type="chat.created", chat=chat))
+            return chat
+
+        return await self._journal.write(insert)
+
+    async def update(self, chat_id: str, **columns: object) -> Chat:
+        """Write the named columns of a chat. Raises NotFound."""
+
+        async def write(unit: Unit) -> Chat:
+            await self._rows.get(unit.tx, chat_id)
+            if columns:
+                await chats.update(unit.tx, chat_id, **columns)
+            chat = await self._wire(unit.tx, chat_id)
+            unit.publish(ChatEvent(type="chat.updated", chat=chat))
+            if "ttl_messages" in columns:
+                await self._states.publish_snapshot(unit, chat_id, chat.ttl_messages, self._turns.running_turn(chat_id))
+            return chat
+
+        return await self._journal.write(write)
+
+    async def rename(self, chat_id: str, title: str) -> Chat:
+        """Give a chat a person's title, which nothing else overwrites."""
+        return await self.update(chat_id, title=title, title_by="person")
+
+    async def delete(self, chat_id: str) -> None:
+        """Stop the chat's turn, delete every row of it and leave no text of it in the files. Raises NotFound."""
+        while not await self._journal.write(lambda unit: self._delete_idle(unit, chat_id)):
+            await self._turns.stop(chat_id)
+        await self._journal.scrub()
+
+    async def _delete_idle(self, unit: Unit, chat_id: str) -> bool:
+        await self._rows.get(unit.tx, chat_id)
+        if self._turns.running_turn(chat_id) is not None:
+            return False
+        await chats.delete(unit.tx, chat_id)
+        unit.publish(ChatDeleted(chat_id=chat_id))
+        unit.after_commit(lambda: self._journal.forget(chat_id))
+        unit.after_commit(lambda: self._states.forget(chat_id))
+        return True
+
+    async def exists(self, chat_id: str) -> None:
+        """Raises NotFound."""
+        await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
+
+    async def snapshot(self, chat_id: str, limit: int, then: Callable[[Snapshot], None]) -> None:
+        """Read a chat as the person sees it; `then` gets it before anything else can change or be told.
+
+        A snapshot is `{chat, messages, has_more, context}`, a reply under way with the text so far.
+        """
+
+        async def read(unit: Unit) -> None:
+            chat = await self._wire(unit.tx, chat_id)
+            page, has_more = await self._page(unit.tx, chat_id, None, limit)
+            running = self._turns.running_turn(chat_id)
+            context = await self._states.snapshot(unit.tx, chat_id, chat.ttl_messages, running)
+            unit.after_commit(
+                lambda: then(
+                    {"chat": chat, "messages": self._replies.overlay(chat_id, page), "has_more": has_more, "context": context}
+                )
+            )
+
+        await self._journal.write(read)
+
+    async def history(self, chat_id: str, before_id: int, limit: int) -> tuple[list[Message], bool]:
+        """Older messages of the UI channel, and whether there are older ones still. Raises NotFound."""
+
+        async def read(tx: Connection) -> tuple[list[Message], bool]:
+            await self._rows.get(tx, chat_id)
+            return await self._page(tx, chat_id, before_id, limit)
+
+        return await self._journal.read(read)
+
+    async def _page(self, tx: Connection, chat_id: str, before_id: int | None, limit: int) -> tuple[list[Message], bool]:
+        rows = await messages.ui_history(tx, chat_id, before_id, limit + 1)
+        return [to_message(row) for row in rows[-limit:]], len(rows) > limit
+
+    async def _wire(self, tx: Connection, chat_id: str) -> Chat:
+        return await self._rows.wire(tx, chat_id, turn_running=self._turns.running_turn(chat_id) is not None)

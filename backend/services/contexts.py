@@ -1,0 +1,167 @@
+"""What a person does to a chat's context: keep, clear, undo, answer, and look at what the model sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.errors import Conflict, NotFound
+from backend.llm.backend import BoundModel, ModelBackend
+from backend.llm.core.tool_injector import Request
+from backend.llm.tokens import TokenCounter
+from backend.protocol import Answer, ContextState
+from backend.services import context_policy
+from backend.services.chat_rows import ChatRows
+from backend.services.journal import Journal, Unit
+from backend.services.prompting import Prompting
+from backend.services.turns import Turns
+from backend.services.working import Working, WorkingStates
+from backend.store import messages
+from backend.store.database import Connection
+
+# Stands for the message that isn't written yet.
+PLACEHOLDER = {"role": "user", "content": "…"}
+
+
+class Contexts:
+    def __init__(
+        self,
+        journal: Journal,
+        chat_rows: ChatRows,
+        states: WorkingStates,
+        turns: Turns,
+        prompting: Prompting,
+        backend: ModelBackend,
+        counter: TokenCounter,
+    ) -> None:
+        self._journal = journal
+        self._rows = chat_rows
+        self._states = states
+        self._turns = turns
+        self._prompting = prompting
+        self._backend = backend
+        self._counter = counter
+
+    async def get(self, chat_id: str) -> ContextState:
+        return await self._journal.read(lambda tx: self._snapshot(tx, chat_id))
+
+    async def keep(self, chat_id: str) -> ContextState:
+        """Start the TTL counter again."""
+
+        async def write(unit: Unit) -> ContextState:
+            working = await self._states.load(unit.tx, chat_id)
+            working.follow(context_policy.kept(working.activity))
+            await self._states.save(unit.tx, chat_id, working)
+            unit.after_commit(lambda: self._turns.keep(chat_id))
+            return await self._published(unit, chat_id)
+
+        return await self._journal.write(write)
+
+    async def clear(self, chat_id: str) -> ContextState:
+        """Clear the chat's material now; one with nothing to clear stays as it is."""
+
+        async def write(unit: Unit) -> ContextState:
+            working = await self._states.load(unit.tx, chat_id)
+            if working != Working() or await messages.list_ephemeral(unit.tx, chat_id):
+                await self._states.clear(unit, chat_id, working, "manual")
+                await self._states.save(unit.tx, chat_id, Working())
+            return await self._published(unit, chat_id)
+
+        return await self._journal.write(write)
+
+    async def undo(self, chat_id: str) -> ContextState:
+        """Put back what the last clearing took. Raises Conflict when nothing is held."""
+
+        async def write(unit: Unit) -> ContextState:
+            await self._rows.get(unit.tx, chat_id)
+            if not await self._states.restore(unit, chat_id):
+                raise Conflict("There is nothing to put back: it was confirmed, is too long ago, or is back already.")
+            return await self._published(unit, chat_id)
+
+        return await self._journal.write(write)
+
+    async def answer(self, chat_id: str, transaction_id: str, answer: Answer) -> ContextState:
+        """Answer a transaction once; a second answer gets the first one's outcome. Raises NotFound."""
+
+        async def write(unit: Unit) -> ContextState:
+            await self._rows.get(unit.tx, chat_id)
+            if await self._states.outcome(unit.tx, chat_id, transaction_id) is not None:
+                return await self._snapshot(unit.tx, chat_id)
+            working = await self._states.load(unit.tx, chat_id)
+            if working.pending is None or working.pending["transaction_id"] != transaction_id:
+                raise NotFound("There is no such question in this chat.")
+            await self._states.close_transaction(unit, chat_id, working, answer)
+            if answer == "yes":
+                await self._states.clear(unit, chat_id, working, "confirmed")
+                working = Working()
+            else:
+                working.follow(context_policy.kept(working.activity))
+            await self._states.save(unit.tx, chat_id, working)
+            return await self._published(unit, chat_id)
+
+        return await self._journal.write(write)
+
+    async def inspect(self, chat_id: str) -> dict[str, Any]:
+        """Exactly what the model would be sent now, part by part, and what is withheld and why.
+
+        Raises NotFound, or a ModelError when no model answers.
+        """
+        chat = await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
+        model = await self._backend.bind(chat["model"])
+        return await self._journal.read(lambda tx: self._inspect(tx, chat_id, model))
+
+    async def _inspect(self, tx: Connection, chat_id: str, model: BoundModel) -> dict[str, Any]:
+        history = await self._states.history(tx, chat_id, upcoming=1)
+        request = await self._prompting.request(tx, chat_id, model, [*history, PLACEHOLDER])
+        shown = [
+            {**message, "part": part, "tokens": tokens}
+            for message, part, tokens in zip(request.messages, request.parts, request.tokens, strict=True)
+        ]
+        tools = [
+            {
+                "name": schema["function"]["name"],
+                "description": schema["function"]["description"],
+                "schema": schema,
+                "tokens": self._counter.json(schema, model.name),
+            }
+            for schema in request.tools
+        ]
+        return {
+            "messages": shown,
+            "tools": tools,
+            "tools_tokens": request.tools_tokens,
+            "total_tokens": request.total_tokens,
+            "num_ctx": model.num_ctx,
+            "model": model.name,
+            "context": await self._snapshot(tx, chat_id),
+            "withheld": await self._withheld(tx, chat_id, len(history), request),
+        }
+
+    async def _withheld(self, tx: Connection, chat_id: str, window_messages: int, request: Request) -> list[dict[str, Any]]:
+        """Each message that stays out, newest first, with the reason; thinking is counted for those that go."""
+        found: list[dict[str, Any]] = []
+        permanent = 0
+        for row in await messages.withheld(tx, chat_id):
+            reason = None
+            if row["is_ephemeral"]:
+                reason = "temporary"
+            elif row["hidden"]:
+                reason = "hidden"
+            else:
+                permanent += 1
+                if permanent > window_messages:
+                    reason = "beyond_limit"
+                elif permanent > window_messages - request.left_out_messages:
+                    reason = "beyond_window"
+            if reason is not None:
+                found.append({"message_id": row["id"], "reason": reason, "tokens": self._states.tokens_of(row)})
+            elif row["thinking"]:
+                found.append({"message_id": row["id"], "reason": "thinking", "tokens": self._counter.text(row["thinking"])})
+        return found
+
+    async def _snapshot(self, tx: Connection, chat_id: str) -> ContextState:
+        chat = await self._rows.get(tx, chat_id)
+        return await self._states.snapshot(tx, chat_id, chat["ttl_messages"], self._turns.running_turn(chat_id))
+
+    async def _published(self, unit: Unit, chat_id: str) -> ContextState:
+        chat = await self._rows.get(unit.tx, chat_id)
+        return await self._states.publish_snapshot(unit, chat_id, chat["ttl_messages"], self._turns.running_turn(chat_id))

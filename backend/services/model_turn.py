@@ -1,0 +1,110 @@
+"""The agent's journal: what a model says and calls becomes messages, cards, receipts and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from backend.errors import CleanroomError
+from backend.llm.agent import CallResult, WaitReason
+from backend.llm.backend import BoundModel
+from backend.llm.core.receipts import Receipt
+from backend.llm.core.registry import Registry
+from backend.llm.core.tool_injector import Exchange, Request, Round
+from backend.llm.core.working_state import CURRENT_STATE
+from backend.llm.model import ToolCall
+from backend.protocol import TurnWaiting
+from backend.services.journal import Journal, Unit
+from backend.services.prompting import Prompting
+from backend.services.replies import StreamingReply
+from backend.services.tool_runs import ToolRuns, TurnRecord
+from backend.services.working import WorkingStates
+
+
+class ModelTurn:
+    """One model turn's side of the database and the page."""
+
+    def __init__(
+        self,
+        *,
+        record: TurnRecord,
+        reply: StreamingReply,
+        model: BoundModel,
+        prompting: Prompting,
+        tool_runs: ToolRuns,
+        registry: Registry,
+        states: WorkingStates,
+        journal: Journal,
+        others_run: Callable[[], bool],
+    ) -> None:
+        self._record = record
+        self._reply = reply
+        self._model = model
+        self._prompting = prompting
+        self._tool_runs = tool_runs
+        self._registry = registry
+        self._states = states
+        self._journal = journal
+        self._others_run = others_run
+        self._history: list[dict[str, Any]] | None = None
+        self.newest_request: Request | None = None
+        reply.model = model.name
+
+    async def request(self, rounds: Sequence[Round]) -> Request:
+        chat_id = self._record.chat_id
+        if self._history is None:
+            self._history = await self._journal.read(lambda tx: self._prompting.history(tx, chat_id))
+        history, families = self._history, frozenset(self._record.families)
+        self.newest_request = await self._journal.read(
+            lambda tx: self._prompting.request(tx, chat_id, self._model, history, rounds, families)
+        )
+        return self.newest_request
+
+    async def waiting(self, reason: WaitReason | None) -> None:
+        if reason is None:
+            reason = "model_busy" if self._others_run() else "model_loading"
+        self._journal.publish(TurnWaiting(chat_id=self._record.chat_id, turn_id=self._record.turn_id, reason=reason))
+
+    async def text(self, piece: str) -> None:
+        await self._reply.append("content", piece)
+
+    async def thinking(self, piece: str) -> None:
+        await self._reply.append("thinking", piece)
+
+    async def end_reply(self, *, precedes_calls: bool, calls: Sequence[ToolCall]) -> None:
+        """Text before calls is working material; the final reply is completed when the turn is settled."""
+        if not precedes_calls:
+            return
+
+        async def complete(unit: Unit) -> None:
+            tool = self._registry.get(calls[0].name)
+            working = await self._states.load(unit.tx, self._record.chat_id)
+            family = tool.family.name if tool and not tool.family.is_helper else working.active_tool
+            await self._reply.complete(unit, status="complete", is_ephemeral=1, family=family)
+
+        await self._journal.write(complete)
+
+    async def drop_reply(self) -> None:
+        await self._journal.write(self._reply.drop)
+
+    async def call(self, call: ToolCall) -> CallResult:
+        arguments = call.arguments if isinstance(call.arguments, dict) else {}
+        if call.name == CURRENT_STATE:
+            return await self._read_state(arguments)
+        try:
+            tool = self._registry.get(call.name)
+            if tool is None:
+                raise self._tool_runs.unknown(call.name)
+            checked = tool.validate(call.arguments)
+            result = await self._tool_runs.run(self._record, tool, checked)
+        except CleanroomError as error:
+            receipt = await self._tool_runs.fail(self._record, call.name, arguments, error)
+            return CallResult(Exchange(call.name, arguments, f"Error: {error.message}", receipt), failed=True)
+        receipt = Receipt(tool.name, tool.identity(checked), result.outcome)
+        return CallResult(Exchange(call.name, arguments, result.for_model, receipt, result.subject), failed=False)
+
+    async def _read_state(self, arguments: dict[str, Any]) -> CallResult:
+        """The model asked for what it is given anyway: read it again, with neither card nor receipt."""
+        state = await self._journal.read(lambda tx: self._prompting.working_state(tx, self._record.chat_id))
+        receipt = Receipt(CURRENT_STATE, {}, "ok")
+        return CallResult(Exchange(CURRENT_STATE, arguments, state, receipt, CURRENT_STATE), failed=False)

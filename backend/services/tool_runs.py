@@ -1,0 +1,160 @@
+"""Tool calls inside a turn: a call, its card, its receipt and the working state are one transaction."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any
+
+from backend.errors import CleanroomError, Conflict, NotFound
+from backend.llm.core import receipts
+from backend.llm.core.cards import Card, notice
+from backend.llm.core.receipts import Receipt
+from backend.llm.core.registry import Registry, Tool, ToolContext, ToolResult
+from backend.protocol import MessageCreated, MessageUpdated
+from backend.services import context_policy
+from backend.services.journal import Journal, Unit
+from backend.services.records import Clock, to_message
+from backend.services.working import Working, WorkingStates, card_json
+from backend.store import messages
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TurnRecord:
+    """What a turn did so far. `client_id` is set for a button's turn: its receipt carries it."""
+
+    chat_id: str
+    turn_id: str
+    client_id: str | None = None
+    receipts: list[Receipt] = field(default_factory=list)
+    receipt_id: int | None = None
+    families: set[str] = field(default_factory=set)
+    changes: int = 0
+    failed_calls: int = 0
+    transaction: dict[str, Any] | None = None
+    completing_card_id: int | None = None
+    kept: bool = False
+
+    @property
+    def is_button(self) -> bool:
+        return self.client_id is not None
+
+
+class ToolRuns:
+    """Carries out calls for models and buttons alike."""
+
+    def __init__(self, registry: Registry, working_states: WorkingStates, journal: Journal, clock: Clock) -> None:
+        self._registry = registry
+        self._states = working_states
+        self._journal = journal
+        self._clock = clock
+
+    async def run(self, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        """Run a tool with checked arguments. Raises a CleanroomError, with nothing of the call kept."""
+        try:
+            return await self._journal.write(lambda unit: self._run(unit, record, tool, arguments))
+        except CleanroomError:
+            raise
+        except Exception:
+            logger.exception("tool failed tool=%s", tool.name)
+            raise CleanroomError(f"{tool.name} failed inside; nothing was changed.") from None
+
+    async def fail(self, record: TurnRecord, name: str, arguments: dict[str, Any], error: CleanroomError) -> Receipt:
+        """Show a call that was refused or failed, and leave its receipt when the tool is one of ours."""
+        tool = self._registry.get(name)
+        receipt = Receipt(name, tool.identity(arguments) if tool else {}, f"failed: {error.message}")
+        await self._journal.write(lambda unit: self._fail(unit, record, tool, name, error, receipt))
+        return receipt
+
+    def unknown(self, name: str) -> NotFound:
+        """The error for a tool that does not exist, with the names of those that do."""
+        names = ", ".join(tool.name for tool in self._registry)
+        return NotFound(f"There is no tool '{name[:100]}'. The tools are: {names}.")
+
+    async def _run(self, unit: Unit, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        chat_id, family = record.chat_id, tool.family
+        working = await self._states.load(unit.tx, chat_id)
+        held = working.held if working.active_tool == family.name else {}
+        result = await tool.run(ToolContext(unit.tx, chat_id, self._clock.now(), dict(held)), arguments)
+        await self._take_over(unit, chat_id, tool, working, result)
+        transaction_id = None
+        if result.completes is not None:
+            transaction_id = await self._states.complete(unit, chat_id, working, tool.name, result.completes, record.turn_id)
+        await self._states.save(unit.tx, chat_id, working)
+        card_id = await self._add_card(unit, record, working, tool.name, result.card, result.for_model, transaction_id)
+        receipt = Receipt(tool.name, tool.identity(arguments), result.outcome)
+        await self._leave_receipt(unit, record, receipt)
+
+        def done() -> None:
+            record.families.add(family.name)
+            record.changes += tool.effect != "read"
+            if transaction_id is not None:
+                record.transaction, record.completing_card_id = working.pending, card_id
+
+        unit.after_commit(done)
+        return result
+
+    async def _take_over(self, unit: Unit, chat_id: str, tool: Tool, working: Working, result: ToolResult) -> None:
+        """Make the tool's family the active one; another family's material goes first."""
+        family = tool.family
+        activity, clearing = context_policy.tool_succeeded(working.activity, family.name, is_helper=family.is_helper)
+        if clearing is not None:
+            await self._states.clear(unit, chat_id, working, clearing.reason, clearing.keep)
+        working.follow(activity)
+        if result.holds is not None and working.active_tool == family.name:
+            working.held = result.holds
+
+    async def _fail(
+        self, unit: Unit, record: TurnRecord, tool: Tool | None, name: str, error: CleanroomError, receipt: Receipt
+    ) -> None:
+        working = await self._states.load(unit.tx, record.chat_id)
+        card = error.card if isinstance(error, Conflict) and error.card else _failure_card(name, error)
+        family = working.active_tool or (tool.family.name if tool else None)
+        row = await messages.insert(
+            unit.tx, session_id=record.chat_id, role="tool", content=error.message, is_ephemeral=1, status="failed",
+            turn_id=record.turn_id, family=family, tool=name[:100], card=card_json(card), created_at=self._clock.now(),
+        )  # fmt: skip
+        unit.publish(MessageCreated(chat_id=record.chat_id, message=to_message(row)))
+        if tool is not None:
+            await self._leave_receipt(unit, record, receipt)
+
+        def done() -> None:
+            record.failed_calls += 1
+            if tool is not None:
+                record.families.add(tool.family.name)
+
+        unit.after_commit(done)
+
+    async def _add_card(
+        self, unit: Unit, record: TurnRecord, working: Working, tool: str, card: Card, content: str, transaction_id: str | None
+    ) -> int:
+        row = await messages.insert(
+            unit.tx, session_id=record.chat_id, role="tool", content=content, is_ephemeral=1, status="complete",
+            turn_id=record.turn_id, family=working.active_tool, tool=tool, card=card_json(card),
+            transaction_id=transaction_id if record.is_button else None, created_at=self._clock.now(),
+        )  # fmt: skip
+        unit.publish(MessageCreated(chat_id=record.chat_id, message=to_message(row)))
+        return int(row["id"])
+
+    async def _leave_receipt(self, unit: Unit, record: TurnRecord, receipt: Receipt) -> None:
+        """Add to the turn's one receipt row, which stands before the final reply."""
+        content = receipts.encode([*record.receipts, receipt])
+        unit.after_commit(lambda: record.receipts.append(receipt))
+        if record.receipt_id is not None:
+            row = await messages.update(unit.tx, record.receipt_id, content=content)
+            if row is not None:
+                unit.publish(MessageUpdated(chat_id=record.chat_id, message=to_message(row)))
+            return
+        row = await messages.insert(
+            unit.tx, session_id=record.chat_id, role="tool", content=content, is_ephemeral=0, status="complete",
+            turn_id=record.turn_id, client_id=record.client_id, created_at=self._clock.now(),
+        )  # fmt: skip
+        unit.publish(MessageCreated(chat_id=record.chat_id, message=to_message(row)))
+        receipt_id = int(row["id"])
+        unit.after_commit(lambda: setattr(record, "receipt_id", receipt_id))
+
+
+def _failure_card(name: str, error: CleanroomError) -> Card:
+    return notice(f"{name[:100]} failed", error.message, title_key="card.tool_failed", params={"tool": name[:100]})

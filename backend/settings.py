@@ -1,0 +1,119 @@
+"""Every setting: its environment variable, default, unit and meaning, checked once at the start.
+
+The only module that reads the environment. The README's table is tested against `Settings`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from backend.errors import SettingsError
+
+PROJECT_FOLDER = Path(__file__).resolve().parent.parent
+
+OLLAMA_PORT = 11434
+
+
+def _origins(value: Any) -> Any:
+    """Split a comma-separated list; a trailing slash is what people paste from an address bar."""
+    if isinstance(value, str):
+        value = [part.strip().rstrip("/").lower() for part in value.split(",") if part.strip()]
+    return tuple(value)
+
+
+def _check_origins(value: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in value:
+        parts = urlsplit(origin)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
+            raise ValueError("must be origins such as https://chat.example.org, separated by commas")
+    return value
+
+
+def _database_url(value: str) -> str:
+    if not value.startswith("sqlite:///") or value == "sqlite:///":
+        raise ValueError("must be sqlite:/// followed by the path of a file")
+    return value
+
+
+def _ollama_url(value: str) -> str:
+    """Resolve what `OLLAMA_HOST` may hold (host, :port, host:port, URL) as Ollama's own client does."""
+    text = value.strip() or "127.0.0.1"
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        scheme, rest = "http", text
+        default_port = OLLAMA_PORT
+    else:
+        default_port = 443 if scheme == "https" else 80
+    try:
+        parts = urlsplit(f"{scheme}://{rest}")
+        port = parts.port or default_port
+    except ValueError as error:
+        raise ValueError("must be a host, host:port or http(s) URL") from error
+    if scheme not in ("http", "https") or parts.query or parts.username:
+        raise ValueError("must be a host, host:port or http(s) URL")
+    host = parts.hostname or "127.0.0.1"
+    if host == "0.0.0.0":  # what a server binds to; a client has to name the machine
+        host = "127.0.0.1"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{scheme}://{host}:{port}{parts.path.rstrip('/')}"
+
+
+class Settings(BaseModel):
+    """The server's settings. Each field's alias is its environment variable."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True, validate_default=True)
+
+    host: str = Field("127.0.0.1", alias="CLEANROOM_HOST", min_length=1, description="address to listen on")
+    port: int = Field(8765, alias="CLEANROOM_PORT", ge=0, le=65535, description="port to listen on; 0 takes a free one")
+    database_url: Annotated[str, AfterValidator(_database_url)] = Field(
+        f"sqlite:///{PROJECT_FOLDER / 'data' / 'cleanroom.db'}",
+        alias="CLEANROOM_DATABASE_URL",
+        description="where everything is kept, sqlite:/// and a path",
+    )
+    model: str | None = Field(None, alias="CLEANROOM_MODEL", description="model of new chats; empty: the first that the server lists")
+    embedded: Literal["auto", "always", "never"] = Field(
+        "auto", alias="CLEANROOM_EMBEDDED", description="when the embedded model answers: auto (no Ollama found), always, never"
+    )
+    embedded_model: Path | None = Field(None, alias="CLEANROOM_EMBEDDED_MODEL", description="a GGUF file for the embedded model")
+    ttl_messages: int = Field(4, alias="CLEANROOM_TTL_MESSAGES", ge=3, le=5, description="unrelated messages until working material goes, 3 to 5")
+    history_limit: int = Field(12, alias="CLEANROOM_HISTORY_LIMIT", ge=1, le=12, description="most messages of history that a model is sent")
+    history_step: int = Field(6, alias="CLEANROOM_HISTORY_STEP", ge=1, le=12, description="messages by which the history's start moves; 1 slides it every turn")
+    working_state_tokens: int = Field(
+        600, alias="CLEANROOM_WORKING_STATE_TOKENS", ge=0, le=100_000, description="room for the working state in tokens; 0 sends none"
+    )
+    num_ctx: int | None = Field(None, alias="CLEANROOM_NUM_CTX", ge=256, le=1_048_576, description="context window in tokens; empty: the model's own, at most 8192")
+    first_token_seconds: float = Field(
+        600, alias="CLEANROOM_FIRST_TOKEN_SECONDS", gt=0, description="seconds to wait for a model's first word before giving up"
+    )
+    allowed_origins: Annotated[tuple[str, ...], BeforeValidator(_origins), AfterValidator(_check_origins)] = Field(
+        (), alias="CLEANROOM_ALLOWED_ORIGINS", description="further origins that may open the page, separated by commas"
+    )
+    max_message_bytes: int = Field(1_048_576, alias="CLEANROOM_MAX_MESSAGE_BYTES", ge=1024, le=16_777_216, description="longest message in bytes of UTF-8")
+    ollama_url: Annotated[str, AfterValidator(_ollama_url)] = Field(
+        f"127.0.0.1:{OLLAMA_PORT}", alias="OLLAMA_HOST", description="where Ollama listens"
+    )
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Read the settings; an empty variable counts as not set. Raises SettingsError with one line."""
+        source = os.environ if environment is None else environment
+        aliases = {field.alias for field in cls.model_fields.values() if field.alias}
+        values = {name: source[name] for name in aliases if source.get(name, "").strip()}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            name = str(first["loc"][0])
+            raise SettingsError(f"{name}={values.get(name)!r} can't be used: {_reason(first['msg'])}.") from None
+
+
+def _reason(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return message[0].lower() + message[1:]

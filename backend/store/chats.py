@@ -1,0 +1,44 @@
+"""Rows of `chats`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.store.database import Connection
+
+_UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "updated_at")
+
+
+async def insert(tx: Connection, *, chat_id: str, title: str, title_by: str, model: str | None, client_id: str | None, now: str) -> None:
+    await tx.execute(
+        """
+        INSERT INTO chats (id, title, title_by, pinned, model, approval, client_id, created_at, updated_at)
+        VALUES (:id, :title, :title_by, 0, :model, 'after', :client_id, :now, :now)
+        """,
+        {"id": chat_id, "title": title, "title_by": title_by, "model": model, "client_id": client_id, "now": now},
+    )
+
+
+async def get(tx: Connection, chat_id: str) -> dict[str, Any] | None:
+    return await tx.fetch_one("SELECT * FROM chats WHERE id = :id", {"id": chat_id})
+
+
+async def get_by_client_id(tx: Connection, client_id: str) -> dict[str, Any] | None:
+    return await tx.fetch_one("SELECT * FROM chats WHERE client_id = :client_id", {"client_id": client_id})
+
+
+async def list_all(tx: Connection) -> list[dict[str, Any]]:
+    """Every chat: pinned ones first, then by last use."""
+    return await tx.fetch_all("SELECT * FROM chats ORDER BY pinned DESC, updated_at DESC, id")
+
+
+async def update(tx: Connection, chat_id: str, **columns: object) -> None:
+    """Write just the named columns, so that no save can undo another's."""
+    names = [name for name in _UPDATABLE if name in columns]
+    assignments = ", ".join(f"{name} = :{name}" for name in names)
+    await tx.execute(f"UPDATE chats SET {assignments} WHERE id = :id", {**columns, "id": chat_id})
+
+
+async def delete(tx: Connection, chat_id: str) -> None:
+    """Delete the chat; foreign keys take every row that belongs to it along."""
+    await tx.execute("DELETE FROM chats WHERE id = :id", {"id": chat_id})

@@ -1,0 +1,226 @@
+"""The held connections to the database and the units of work that run on them.
+
+The only file that imports `databases`, which opens the connections and closes them. Statements go to the
+driver's connection below it: its own way of running one costs four thread switches and a compilation more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import databases
+
+from backend.errors import StoreError
+from backend.store import schema
+from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, WriteConnection, file_path, store_error
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+READERS = 2
+# How long a scrub may hold up the writers while a reader is in its way, and when it is tried again.
+SCRUB_BUSY_MS = 100
+SCRUB_RETRY_SECONDS = 1.0
+
+
+class Connection:
+    """What a unit of work is given. Values are named: `:name` in the SQL, `name` in `values`; more may be given than used."""
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+
+    async def fetch_all(self, sql: str, values: Row | None = None) -> list[dict[str, Any]]:
+        return [dict(row) for row in await self._driver.execute_fetchall(sql, values or {})]
+
+    async def fetch_one(self, sql: str, values: Row | None = None) -> dict[str, Any] | None:
+        """The first row, or None. The statement runs to its end, so that INSERT … RETURNING can be read with it."""
+        rows = await self.fetch_all(sql, values)
+        return rows[0] if rows else None
+
+    async def fetch_value(self, sql: str, values: Row | None = None) -> Any:
+        """The first column of the first row; None when there is no row."""
+        rows = await self._driver.execute_fetchall(sql, values or {})
+        return rows[0][0] if rows else None
+
+    async def execute(self, sql: str, values: Row | None = None) -> int:
+        """Run a statement that returns no rows; how many rows it changed (-1 when it is no INSERT, UPDATE or DELETE)."""
+        cursor = await self._driver.execute(sql, values or {})
+        return int(cursor.rowcount)
+
+
+class Database:
+    """One SQLite file, held by this process alone between `connect` and `disconnect`."""
+
+    def __init__(self, url: str) -> None:
+        self.path = file_path(url)
+        self._resources: AsyncExitStack | None = None
+        self._writer: Connection
+        self._writers_turn = asyncio.Lock()
+        self._readers: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
+        self._units: set[asyncio.Task[Any]] = set()
+        self._scrubbing: asyncio.Task[None] | None = None
+
+    async def connect(self) -> None:
+        """Lock the file, bring it to the newest schema and open it. Raises StoreError, with nothing left open."""
+        try:
+            await _to_its_end(asyncio.create_task(self._open()))
+        except asyncio.CancelledError:
+            await self.disconnect()
+            raise
+
+    async def disconnect(self) -> None:
+        """Wait for the units under way, empty the write-ahead log into the file and close everything."""
+        resources, self._resources = self._resources, None
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            self._scrubbing = None
+        while self._units:
+            await asyncio.wait(self._units)
+        if resources is not None:
+            await _to_its_end(asyncio.create_task(resources.aclose()))
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` on a reader in one snapshot of the database."""
+        return await self._run(self._read(work))
+
+    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
+        """Run `work` in a transaction of its own; an exception rolls it back.
+
+        `then` is called with the result after the commit and before the next writer starts, so what it
+        publishes has the order of the commits. A unit that began ends: a caller that is cancelled
+        waits for it. A unit must not start another one and wait for that.
+        """
+        return await self._run(self._write(work, then))
+
+    async def scrub(self) -> bool:
+        """Take deleted text out of the write-ahead log; False when a reader is in the way and it is tried again later."""
+        if await self._run(self._checkpoint()):
+            return True
+        if self._scrubbing is None or self._scrubbing.done():
+            self._scrubbing = asyncio.create_task(self._scrub_until_done())
+        return False
+
+    async def check(self) -> bool:
+        """Whether the database answers."""
+        try:
+            return bool(await self.read(lambda tx: tx.fetch_value("SELECT COUNT(*) FROM alembic_version")))
+        except (StoreError, sqlite3.Error):
+            return False
+
+    async def _open(self) -> None:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"The folder of {self.path.name} can't be made: {error.strerror}. Set CLEANROOM_DATABASE_URL to another.") from None
+        try:
+            await self._open_file()
+        except sqlite3.Error as error:
+            raise store_error(error, self.path.name) or error from error
+
+    async def _open_file(self) -> None:
+        async with AsyncExitStack() as stack:
+            lock = InstanceLock(self.path)
+            lock.acquire()
+            stack.callback(lock.release)
+            await asyncio.to_thread(_bring_up_to_date, self.path)
+            self._writer = await self._hold(stack, WriteConnection)
+            stack.push_async_callback(self._checkpoint_quietly)
+            await self._writer.execute("BEGIN IMMEDIATE")  # a file that can't be written shows itself now
+            await self._writer.execute("ROLLBACK")
+            await self._checkpoint()  # what a process that was killed had deleted may still be in its log
+            self._readers = asyncio.LifoQueue()
+            for _ in range(READERS):
+                self._readers.put_nowait(await self._hold(stack, ReadConnection))
+            self._resources = stack.pop_all()
+
+    async def _hold(self, stack: AsyncExitStack, factory: type[sqlite3.Connection]) -> Connection:
+        """Open a connection that stays open until `stack` ends; `databases` alone would open one for each task."""
+        url = f"sqlite:///{quote(str(self.path))}"
+        held = await stack.enter_async_context(databases.Database(url, factory=factory, timeout=BUSY_MS / 1000).connection())
+        return Connection(held.raw_connection)
+
+    async def _run(self, unit: Coroutine[Any, Any, T]) -> T:
+        if self._resources is None:
+            unit.close()
+            raise StoreError("The database is closed; start the server again.")
+        task = asyncio.create_task(unit)
+        self._units.add(task)
+        task.add_done_callback(self._units.discard)
+        try:
+            return await _to_its_end(task)
+        except sqlite3.Error as error:
+            raise store_error(error) or error from error
+
+    async def _read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        reader = await self._readers.get()
+        try:
+            await reader.execute("BEGIN")
+            return await work(reader)
+        finally:
+            await _roll_back(reader)
+            self._readers.put_nowait(reader)
+
+    async def _write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
+        async with self._writers_turn:
+            try:
+                await self._writer.execute("BEGIN IMMEDIATE")
+                result = await work(self._writer)
+                await self._writer.execute("COMMIT")
+            except BaseException:
+                await _roll_back(self._writer)
+                raise
+            if then is not None:
+                then(result)
+            return result
+
+    async def _checkpoint(self) -> bool:
+        async with self._writers_turn:
+            await self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_BUSY_MS}")
+            try:
+                blocked = await self._writer.fetch_value("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                await self._writer.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+            return not blocked
+
+    async def _checkpoint_quietly(self) -> None:
+        with suppress(sqlite3.Error):  # at the end nobody can be told; the next start does it
+            await self._checkpoint()
+
+    async def _scrub_until_done(self) -> None:
+        done = False
+        while not done:
+            await asyncio.sleep(SCRUB_RETRY_SECONDS)
+            with suppress(StoreError):
+                done = await self._run(self._checkpoint())
+
+
+def _bring_up_to_date(path: Path) -> None:
+    if schema.version_of(path) != schema.newest_version():
+        # Not at the top: Alembic takes a third of a second to import, and most starts have no need of it.
+        from backend.store.migrate import migrate
+
+        migrate(path)
+
+
+async def _roll_back(connection: Connection) -> None:
+    with suppress(sqlite3.Error):  # SQLite has already done so when the disk was full
+        await connection.execute("ROLLBACK")
+
+
+async def _to_its_end(task: asyncio.Task[T]) -> T:
+    """Wait for `task` even when the caller is cancelled meanwhile; then the caller's cancellation goes on."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from (None if task.cancelled() else task.exception())
+    return task.result()

@@ -1,0 +1,127 @@
+"""Rows of `chat_messages`, in their two channels: what the person sees and what the model may see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from backend.store.database import Connection
+
+HISTORY_LIMIT = 12
+
+_COLUMNS = (
+    "id", "session_id", "role", "content", "is_ephemeral", "hidden", "status", "turn_id", "client_id", "family",
+    "tool", "card", "thinking", "model", "metrics", "transaction_id", "created_at",
+)  # fmt: skip
+
+
+async def ui_history(tx: Connection, session_id: str, before_id: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    """The UI channel: the newest `limit` messages before `before_id`, whatever their kind, oldest first."""
+    rows = await tx.fetch_all(
+        """
+        SELECT * FROM chat_messages
+        WHERE session_id = :session_id AND (:before_id IS NULL OR id < :before_id)
+        ORDER BY id DESC LIMIT :limit
+        """,
+        {"session_id": session_id, "before_id": before_id, "limit": limit},
+    )
+    return rows[::-1]
+
+
+async def db_get_chat_history(tx: Connection, session_id: str, limit: int = HISTORY_LIMIT) -> list[dict[str, Any]]:
+    """The LLM channel: role and content of the newest permanent messages, oldest first.
+
+    The only way by which stored messages reach a model. Working material is not in it, by this statement.
+    """
+    rows = await tx.fetch_all(
+        """
+        SELECT role, content FROM chat_messages
+        WHERE session_id = :session_id AND is_ephemeral = 0 AND hidden = 0
+        ORDER BY id DESC LIMIT :limit
+        """,
+        {"session_id": session_id, "limit": limit},
+    )
+    return rows[::-1]
+
+
+async def count_history(tx: Connection, session_id: str) -> int:
+    """How many messages the LLM channel has in all; the window's start follows from it."""
+    return int(
+        await tx.fetch_value(
+            "SELECT COUNT(*) FROM chat_messages WHERE session_id = :session_id AND is_ephemeral = 0 AND hidden = 0",
+            {"session_id": session_id},
+        )
+    )
+
+
+async def withheld(tx: Connection, session_id: str) -> list[dict[str, Any]]:
+    """What the LLM channel leaves out or may leave out: id, kind and texts of every message, newest first."""
+    return await tx.fetch_all(
+        "SELECT id, content, card, thinking, is_ephemeral, hidden FROM chat_messages WHERE session_id = :session_id ORDER BY id DESC",
+        {"session_id": session_id},
+    )
+
+
+async def insert(tx: Connection, **columns: object) -> dict[str, Any]:
+    """Insert a message and return its whole row; columns that aren't named take their defaults."""
+    names = [name for name in _COLUMNS if name in columns]
+    row = await tx.fetch_one(
+        f"INSERT INTO chat_messages ({', '.join(names)}) VALUES ({', '.join(':' + name for name in names)}) RETURNING *",
+        columns,
+    )
+    assert row is not None
+    return row
+
+
+async def update(tx: Connection, message_id: int, **columns: object) -> dict[str, Any] | None:
+    """Write the named columns; the whole row, or None when the message is gone."""
+    names = [name for name in _COLUMNS if name in columns]
+    assignments = ", ".join(f"{name} = :{name}" for name in names)
+    return await tx.fetch_one(f"UPDATE chat_messages SET {assignments} WHERE id = :id RETURNING *", {**columns, "id": message_id})
+
+
+async def get_by_client_id(tx: Connection, session_id: str, client_id: str) -> dict[str, Any] | None:
+    return await tx.fetch_one(
+        "SELECT * FROM chat_messages WHERE session_id = :session_id AND client_id = :client_id",
+        {"session_id": session_id, "client_id": client_id},
+    )
+
+
+async def last_user_message(tx: Connection, session_id: str) -> dict[str, Any] | None:
+    return await tx.fetch_one(
+        "SELECT * FROM chat_messages WHERE session_id = :session_id AND role = 'user' ORDER BY id DESC LIMIT 1",
+        {"session_id": session_id},
+    )
+
+
+async def list_after(tx: Connection, session_id: str, message_id: int) -> list[dict[str, Any]]:
+    return await tx.fetch_all(
+        "SELECT * FROM chat_messages WHERE session_id = :session_id AND id > :id ORDER BY id",
+        {"session_id": session_id, "id": message_id},
+    )
+
+
+async def delete(tx: Connection, message_id: int) -> None:
+    await tx.execute("DELETE FROM chat_messages WHERE id = :id", {"id": message_id})
+
+
+async def list_ephemeral(tx: Connection, session_id: str) -> list[dict[str, Any]]:
+    return await tx.fetch_all(
+        "SELECT * FROM chat_messages WHERE session_id = :session_id AND is_ephemeral = 1 ORDER BY id",
+        {"session_id": session_id},
+    )
+
+
+async def delete_ephemeral(tx: Connection, session_id: str, keep_family: str | None = None) -> list[dict[str, Any]]:
+    """Delete the chat's working material, but that of `keep_family`; the rows as they were."""
+    rows = [row for row in await list_ephemeral(tx, session_id) if keep_family is None or row["family"] != keep_family]
+    if keep_family is None:
+        await tx.execute("DELETE FROM chat_messages WHERE session_id = :session_id AND is_ephemeral = 1", {"session_id": session_id})
+    else:
+        for row in rows:
+            await delete(tx, row["id"])
+    return rows
+
+
+async def interrupt_streaming(tx: Connection) -> int:
+    """Mark the replies that an ended process left unfinished; their saved text stays."""
+    return await tx.execute("UPDATE chat_messages SET status = 'interrupted' WHERE status = 'streaming'")

@@ -1,0 +1,27 @@
+// What is open on the page at this moment: dialogs, drawers, the line read out by screen readers. Nothing is stored.
+
+import { signal } from "@preact/signals";
+
+export function createUi() {
+  const dialog = signal(null);
+  const drawer = signal(null);
+  const announcement = signal("");
+  const filterFocus = signal(0);
+
+  return {
+    dialog,
+    drawer,
+    announcement,
+    filterFocus,
+    /** `kind`: help, rename or delete; the last two with a `chatId`. */
+    openDialog: (kind, fields = {}) => (dialog.value = { kind, ...fields }),
+    closeDialog: () => (dialog.value = null),
+    toggleDrawer: (name) => (drawer.value = drawer.value === name ? null : name),
+    closeDrawer: () => (drawer.value = null),
+    focusFilter() {
+      drawer.value = "list";
+      filterFocus.value++;
+    },
+    announce: (text) => (announcement.value = text),
+  };
+}

@@ -1,0 +1,154 @@
+// A tool result's face for the person: preview, diff, table, list or notice, with its buttons.
+// Everything in it is set as text; a Markdown preview goes through the sanitiser.
+
+import { useState } from "preact/hooks";
+import { revealUnseen } from "../text.js";
+import { Fold, Revealed } from "./controls.js";
+import { useApp } from "./context.js";
+import { DiffSize, DiffView, useDiff } from "./diff-view.js";
+import { html } from "./html.js";
+import { Icon } from "./icons.js";
+import { Markdown } from "./markdown-view.js";
+
+export function Card({ message }) {
+  const { t } = useApp();
+  const { card, chat_id: chatId, status } = message;
+  const rows = useDiff(card);
+  const [editing, setEditing] = useState(null);
+  const titleId = `card-${message.id}`;
+  return html`<section class="card" data-message-id=${message.id} data-kind=${card.kind} data-status=${status} data-tool=${message.tool}
+      aria-labelledby=${titleId}>
+    <header>
+      <h3 id=${titleId} dir="auto"><${CardTitle} card=${card} /></h3>
+      <span class="chip temporary">${t("card.temporary")}</span>
+      <span class="chip unseen-by-model" title=${t("card.unseenTitle")}>${t("card.unseen")}</span>
+      <span class="grow"></span>
+      ${card.kind === "diff" && html`<${DiffSize} rows=${rows} />`}
+    </header>
+    <${HiddenCharacters} card=${card} />
+    ${editing ? html`<${Editor} chatId=${chatId} action=${editing} close=${() => setEditing(null)} />` : html`<${Body} card=${card} rows=${rows} chatId=${chatId} />`}
+    ${!editing && card.actions?.length > 0 && html`<footer class="actions">
+      ${card.actions.map((action) => html`<${ActionButton} key=${action.label + action.tool} chatId=${chatId} action=${action} edit=${setEditing} />`)}
+    </footer>`}
+  </section>`;
+}
+
+function CardTitle({ card }) {
+  const { t, has } = useApp();
+  if (card.title_key && has(card.title_key)) return t(card.title_key, plain(card.params));
+  return html`<${Revealed} text=${card.title ?? ""} />`;
+}
+
+// Ids and versions are names, not amounts: they are not grouped in thousands. Counts choose the plural form.
+const plain = (params = {}) =>
+  Object.fromEntries(Object.entries(params).map(([name, value]) => [name, name === "count" ? value : String(value)]));
+
+function Body({ card, rows, chatId }) {
+  switch (card.kind) {
+    case "diff":
+      return html`<${DiffView} rows=${rows} />`;
+    case "preview":
+      return html`<${Preview} card=${card} />`;
+    case "table":
+      return html`<${Table} card=${card} />`;
+    case "list":
+      return html`<${List} card=${card} chatId=${chatId} />`;
+    default:
+      return html`<${Notice} card=${card} />`;
+  }
+}
+
+function Notice({ card }) {
+  const { t, has } = useApp();
+  if (card.body_key && has(card.body_key)) return html`<p class="card-text">${t(card.body_key, plain(card.params))}</p>`;
+  return card.body ? html`<${Fold} class="card-text" ><div dir="auto" class="typed"><${Revealed} text=${card.body} /></div><//>` : null;
+}
+
+const hidesSomething = (text) => revealUnseen(text).some((segment) => segment.code);
+
+function Preview({ card }) {
+  const { t, has } = useApp();
+  if (card.body_key && has(card.body_key)) return html`<${Notice} card=${card} />`;
+  const body = card.body ?? "";
+  if (!body) return html`<p class="card-text muted">${t("card.empty")}</p>`;
+  const formatted = card.format === "markdown" && !hidesSomething(body);
+  return html`<${Fold} class="card-text">
+    ${formatted ? html`<${Markdown} text=${body} />` : html`<div class="typed mono" dir="auto"><${Revealed} text=${body} /></div>`}
+  <//>`;
+}
+
+function HiddenCharacters({ card }) {
+  const { t } = useApp();
+  const text = { preview: card.body, diff: card.after }[card.kind] ?? "";
+  const count = revealUnseen(text).filter((segment) => segment.code).length;
+  return count > 0 && html`<p class="card-warning"><${Icon} name="alert" />${t("unseen.count", { count })}</p>`;
+}
+
+function Table({ card }) {
+  const { t } = useApp();
+  const { columns, rows, total_rows: total = rows.length } = card;
+  return html`<div class="scroll-x table" tabindex="0" role="group" aria-label=${t("card.table")}>
+      <table><thead><tr>${columns.map((column, i) => html`<th key=${i} scope="col"><${Revealed} text=${String(column)} /></th>`)}</tr></thead>
+      <tbody>${rows.map((row, i) => html`<tr key=${i}>${row.map((cell, j) => html`<td key=${j}><${Cell} value=${cell} /></td>`)}</tr>`)}</tbody></table>
+    </div>
+    ${(card.truncated || rows.length < total) && html`<p class="card-note">${t("card.rows", { count: rows.length, total })}</p>`}`;
+}
+
+const Cell = ({ value }) =>
+  value === null || value === undefined ? html`<span class="muted">—</span>` : html`<${Revealed} text=${typeof value === "object" ? JSON.stringify(value) : String(value)} />`;
+
+function List({ card, chatId }) {
+  const { t } = useApp();
+  if (!card.items.length) return html`<p class="card-text muted">${t("card.empty")}</p>`;
+  return html`<${Fold} class="items"><ul>${card.items.map((item) => html`<${Item} key=${item.id} item=${item} chatId=${chatId} />`)}</ul><//>`;
+}
+
+function Item({ item, chatId }) {
+  const { t } = useApp();
+  const [editing, setEditing] = useState(null);
+  if (editing) return html`<li><${Editor} chatId=${chatId} action=${editing} close=${() => setEditing(null)} /></li>`;
+  return html`<li class=${item.done ? "done" : ""} data-item-id=${item.id}>
+    ${"done" in item && html`<span class="item-mark"><${Icon} name=${item.done ? "check" : "cross"} /></span>`}
+    <span class="item-text" dir="auto"><${Revealed} text=${item.text} />${item.done && html`<span class="visually-hidden"> (${t("card.done")})</span>`}</span>
+    ${item.actions?.map((action) => html`<${ActionButton} key=${action.label + action.tool} chatId=${chatId} action=${action} edit=${setEditing} small about=${item.text} />`)}
+  </li>`;
+}
+
+function ActionButton({ chatId, action, edit, small = false, about }) {
+  const { t, has, store, actions } = useApp();
+  const [sent, setSent] = useState(false);
+  const running = store.chat(chatId).value.turn !== null;
+  const label = has(`action.${action.label}`) ? t(`action.${action.label}`) : action.label;
+  const press = async () => {
+    if (action.edit) return edit(action);
+    setSent(true);
+    await actions.invoke(chatId, action.tool, action.arguments);
+    return setSent(false);
+  };
+  return html`<button type="button" class=${`button ${action.style ?? "default"} ${small ? "small" : ""}`} data-action=${action.label}
+    aria-label=${about ? `${label}: ${about}` : undefined} disabled=${running || sent} onClick=${press}>${label}</button>`;
+}
+
+function Editor({ chatId, action, close }) {
+  const { t, actions, store } = useApp();
+  const [value, setValue] = useState(String(action.arguments?.[action.edit] ?? ""));
+  const running = store.chat(chatId).value.turn !== null;
+  const save = async (event) => {
+    event.preventDefault();
+    const reply = await actions.invoke(chatId, action.tool, { ...action.arguments, [action.edit]: value });
+    if (reply) close();
+  };
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape" || event.isComposing) return;
+    event.preventDefault();
+    close();
+  };
+  return html`<form class="editor" onSubmit=${save} onKeyDown=${onKeyDown}>
+    <textarea aria-label=${t("editor.label")} rows=${Math.min(16, value.split("\n").length + 2)} value=${value} onInput=${(event) => setValue(event.target.value)}
+      ref=${(element) => element && document.activeElement === document.body && element.focus()}></textarea>
+    <div class="actions">
+      <button class="button primary" disabled=${running || !value.trim()}>${t("editor.save")}</button>
+      <button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button>
+    </div>
+  </form>`;
+}

@@ -1,0 +1,125 @@
+// Where the person writes: text that grows, the size check before sending, Stop while a turn runs, tools by "/".
+
+import { useComputed } from "@preact/signals";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { sizeProblem } from "../limits.js";
+import { useApp } from "./context.js";
+import { html } from "./html.js";
+import { Icon, IconButton } from "./icons.js";
+import { SlashMenu, ToolForm, matchingTools, optionId } from "./slash.js";
+
+// Measuring the height of a huge text at every key would freeze the page; beyond this it simply scrolls.
+const MEASURED_CHARACTERS = 20_000;
+
+export function Composer({ chatId }) {
+  const { t, store, drafts, actions } = useApp();
+  const field = useRef(null);
+  const menuId = useId();
+  const [text, setText] = useState(() => drafts.read(chatId));
+  const [tooLarge, setTooLarge] = useState(null);
+  const [tool, setTool] = useState(null);
+  const running = useComputed(() => store.chat(chatId).value.turn !== null).value;
+  const menu = useSlashMenu(text);
+
+  const change = (value) => {
+    field.current.value = value;
+    setText(value);
+    setTooLarge(null);
+    drafts.keep(chatId, value);
+  };
+  const choose = (chosen) => {
+    change("");
+    setTool(chosen);
+  };
+  const closeTool = () => {
+    setTool(null);
+    field.current.focus();
+  };
+  const send = () => {
+    if (running || !text.trim()) return;
+    const problem = sizeProblem(text, store.workspace.value.settings);
+    if (problem) return setTooLarge(problem);
+    actions.send(chatId, text);
+    return change("");
+  };
+  const onKeyDown = (event) => {
+    if (event.isComposing || event.keyCode === 229) return;
+    if (menu.open && menu.onKeyDown(event, choose)) return event.preventDefault();
+    if (event.key !== "Enter" || event.shiftKey || event.altKey) return undefined;
+    event.preventDefault();
+    return send();
+  };
+
+  useDraftPutBack(chatId, change);
+  useAutoHeight(field, text);
+  useEffect(() => {
+    if (matchMedia("(hover: hover)").matches && document.activeElement === document.body) field.current.focus();
+  }, []);
+
+  return html`<div class="composer-area">
+    ${tool && html`<${ToolForm} key=${tool.name} chatId=${chatId} tool=${tool} close=${closeTool} running=${running} />`}
+    ${menu.open && html`<${SlashMenu} id=${menuId} tools=${menu.tools} current=${menu.current} choose=${choose} />`}
+    <form class="composer" data-composer onSubmit=${(event) => { event.preventDefault(); send(); }}>
+      <${IconButton} name="slash" label=${t("composer.tools")} class="slash-button" onClick=${() => { change(text.startsWith("/") ? text : "/"); field.current.focus(); }} />
+      <textarea ref=${field} rows="1" defaultValue=${text} aria-label=${t("composer.label")} placeholder=${t("composer.placeholder")}
+        aria-autocomplete="list" aria-controls=${menu.open ? menuId : undefined} aria-describedby=${`${menuId}-hint`}
+        aria-activedescendant=${menu.open ? optionId(menuId, menu.tools[menu.current]) : undefined}
+        onInput=${(event) => change(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+      ${running && html`<button type="button" class="button stop" data-action="stop" onClick=${() => actions.stop(chatId)}><${Icon} name="stop" /><span>${t("composer.stop")}</span></button>`}
+      <button class="button primary send" data-action="send" disabled=${running || !text.trim()} title=${running ? t("composer.waitHint") : undefined}>
+        <${Icon} name="send" /><span>${t("composer.send")}</span>
+      </button>
+    </form>
+    <p id=${`${menuId}-hint`} class="composer-hint" role="status">
+      ${tooLarge ? html`<${SizeProblem} ...${tooLarge} />` : running && text.trim() ? t("composer.waitHint") : ""}
+    </p>
+  </div>`;
+}
+
+function SizeProblem({ bytes, limit }) {
+  const { t, megabytes } = useApp();
+  return html`<span class="danger-text" data-too-large>${t("composer.tooLarge", { size: megabytes(bytes), limit: megabytes(limit) })}</span>`;
+}
+
+function useSlashMenu(text) {
+  const { store, t, has } = useApp();
+  const [current, setCurrent] = useState(0);
+  const [dismissed, setDismissed] = useState(false);
+  const query = /^\/[^\s/]*$/.test(text) ? text.slice(1) : null;
+  const label = (tool) => (has(`tool.${tool.name}`) ? t(`tool.${tool.name}`) : tool.name);
+  const tools = query === null ? [] : matchingTools(store.workspace.value.tools, query, label);
+  useEffect(() => {
+    setCurrent(0);
+    if (query === null) setDismissed(false);
+  }, [query]);
+
+  const onKeyDown = (event, choose) => {
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (move) setCurrent((current + move + tools.length) % tools.length);
+    else if (event.key === "Enter" || event.key === "Tab") choose(tools[current]);
+    else if (event.key === "Escape") setDismissed(true);
+    else return false;
+    return true;
+  };
+  return { open: tools.length > 0 && !dismissed, tools, current: Math.min(current, tools.length - 1), onKeyDown };
+}
+
+function useDraftPutBack(chatId, change) {
+  const { drafts } = useApp();
+  const replaced = drafts.replaced.value;
+  const seen = useRef(replaced);
+  useEffect(() => {
+    if (replaced !== seen.current && replaced?.chatId === chatId) change(replaced.text);
+    seen.current = replaced;
+  }, [replaced]);
+}
+
+function useAutoHeight(field, text) {
+  useLayoutEffect(() => {
+    const element = field.current;
+    const huge = text.length > MEASURED_CHARACTERS;
+    element.classList.toggle("huge", huge);
+    element.style.height = "";
+    if (!huge) element.style.height = `${element.scrollHeight}px`;
+  }, [text]);
+}

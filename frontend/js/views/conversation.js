@@ -1,0 +1,134 @@
+// The list of messages and where it is scrolled to. It follows the end only while the person is there.
+
+import { useComputed } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useApp } from "./context.js";
+import { html } from "./html.js";
+import { Icon } from "./icons.js";
+import { ClearedLine, MessageRow, PendingMessage, TurnFailure, UndoLine } from "./messages.js";
+
+// Within this distance of the end the person counts as being there.
+const END_PX = 48;
+
+// Older messages are asked for before the person sees the top.
+const TOP_PX = 400;
+
+export function Conversation({ chatId }) {
+  const { t, store, actions } = useApp();
+  const chat = store.chat(chatId);
+  const messages = useComputed(() => chat.value.messages);
+  const loaded = useComputed(() => chat.value.loaded);
+  const frame = useRef(null);
+  const column = useRef(null);
+  const { atEnd, onScroll, toEnd } = useFollowedEnd(frame, column);
+  useSteadyPrepend(frame, messages.value[0]?.id);
+
+  const scrolled = () => {
+    onScroll();
+    if (frame.current.scrollTop < TOP_PX) actions.loadOlder(chatId);
+  };
+  return html`<div class="conversation">
+    <div class="scroll" ref=${frame} onScroll=${scrolled} tabindex="0" role="region" aria-label=${t("conversation.label")} data-conversation=${chatId}>
+      <div class="column" ref=${column} data-loaded=${loaded.value}>
+        ${loaded.value ? html`<${Rows} chat=${chat} messages=${messages.value} chatId=${chatId} />` : html`<p class="loading">${t("conversation.loading")}</p>`}
+      </div>
+    </div>
+    ${!atEnd && html`<button type="button" class="to-end" onClick=${toEnd}><${Icon} name="down" />${t("conversation.toEnd")}</button>`}
+  </div>`;
+}
+
+function Rows({ chat, chatId, messages }) {
+  const { outbox } = useApp();
+  const cleared = useComputed(() => chat.value.cleared).value;
+  const hasMore = useComputed(() => chat.value.hasMore).value;
+  const pending = useComputed(() => outbox.entries.value.filter((entry) => entry.chatId === chatId)).value;
+  const arrived = new Set(messages.map((message) => message.client_id));
+  const waiting = pending.filter((entry) => !arrived.has(entry.clientId));
+  const lastUser = messages.findLastIndex((message) => message.role === "user");
+  const empty = messages.length + waiting.length + cleared.length === 0;
+  return html`
+    ${hasMore && html`<${Earlier} chatId=${chatId} />`}
+    ${empty && html`<${EmptyChat} />`}
+    ${withLines(messages, cleared).map(({ message, line, index }) =>
+      line
+        ? html`<${ClearedLine} key=${`cleared-${line.seq}`} chatId=${chatId} line=${line} />`
+        : html`<${MessageRow} key=${message.id} chat=${chat} message=${message} retryable=${index >= lastUser} />`,
+    )}
+    ${cleared.length === 0 && html`<${UndoLine} chat=${chat} chatId=${chatId} />`}
+    ${waiting.map((entry) => html`<${PendingMessage} key=${entry.clientId} entry=${entry} />`)}
+    <${TurnState} chat=${chat} chatId=${chatId} />`;
+}
+
+/** Messages with each cleared line after the last message that stood before it. */
+function withLines(messages, cleared) {
+  const rows = messages.map((message, index) => ({ message, index }));
+  for (const line of cleared) {
+    const place = rows.findLastIndex((row) => (row.line ? row.line.seq < line.seq : row.message.id <= line.afterId));
+    rows.splice(place + 1, 0, { line });
+  }
+  return rows;
+}
+
+function Earlier({ chatId }) {
+  const { t, actions } = useApp();
+  return html`<button type="button" class="link earlier" onClick=${() => actions.loadOlder(chatId)}>${t("conversation.earlier")}</button>`;
+}
+
+function EmptyChat() {
+  const { t } = useApp();
+  return html`<div class="empty"><h2>${t("empty.chatTitle")}</h2><p>${t("empty.chatBody")}</p></div>`;
+}
+
+/** Below the last message: what the turn waits for, or why it failed when no message says so. */
+function TurnState({ chat, chatId }) {
+  const { t } = useApp();
+  const turn = useComputed(() => chat.value.turn).value;
+  const writing = useComputed(() => Object.values(chat.value.live).some(({ message }) => message.content || message.thinking)).value;
+  const problem = useComputed(() => untoldProblem(chat.value)).value;
+  if (turn && (!writing || turn.waiting)) {
+    const reason = turn.waiting ? `turn.${turn.waiting}` : "turn.working";
+    return html`<p class="working" data-turn=${turn.waiting ?? "running"}><span class="pulse"></span>${t(reason)}</p>`;
+  }
+  return problem && html`<${TurnFailure} chatId=${chatId} error=${problem} retryable=${false} />`;
+}
+
+function untoldProblem({ problem, messages }) {
+  const told = problem && messages.some((message) => message.turn_id === problem.turnId && (message.status === "failed" || message.metrics?.error));
+  return told ? null : problem;
+}
+
+function useFollowedEnd(frame, column) {
+  const following = useRef(true);
+  const [atEnd, setAtEnd] = useState(true);
+  const toEnd = () => {
+    following.current = true;
+    frame.current.scrollTop = frame.current.scrollHeight;
+    setAtEnd(true);
+  };
+  const onScroll = () => {
+    const { scrollHeight, scrollTop, clientHeight } = frame.current;
+    following.current = scrollHeight - scrollTop - clientHeight < END_PX;
+    setAtEnd(following.current);
+  };
+  useEffect(() => {
+    const observer = new ResizeObserver(() => {
+      if (following.current) frame.current.scrollTop = frame.current.scrollHeight;
+      else onScroll();
+    });
+    observer.observe(column.current);
+    observer.observe(frame.current);
+    return () => observer.disconnect();
+  }, []);
+  return { atEnd, onScroll, toEnd };
+}
+
+/** An older page that arrives above must not move what is being read. */
+function useSteadyPrepend(frame, firstId) {
+  const before = useRef({ firstId, height: 0 });
+  useLayoutEffect(() => {
+    const { firstId: oldId, height } = before.current;
+    const { scrollHeight } = frame.current;
+    if (oldId !== undefined && firstId < oldId) frame.current.scrollTop += scrollHeight - height;
+    before.current = { firstId, height: scrollHeight };
+  });
+}

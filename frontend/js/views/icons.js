@@ -1,0 +1,39 @@
+// The page's icons: 24-unit line drawings that take the colour of the text around them.
+
+import { html } from "./html.js";
+
+const PATHS = {
+  plus: "M12 5v14M5 12h14",
+  close: "M6 6l12 12M18 6L6 18",
+  menu: "M4 7h16M4 12h16M4 17h16",
+  more: "M5 12h.01M12 12h.01M19 12h.01",
+  search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14ZM20 20l-4-4",
+  theme: "M12 3a9 9 0 1 0 0 18ZM12 3a9 9 0 0 1 0 18",
+  help: "M9.2 9a3 3 0 1 1 4.4 2.7c-1 .5-1.6 1.2-1.6 2.3M12 17.5h.01",
+  eye: "M2.5 12S6 5.5 12 5.5 21.5 12 21.5 12 18 18.5 12 18.5 2.5 12 2.5 12ZM12 15a3 3 0 1 0 0-6 3 3 0 0 0 0 6Z",
+  eyeOff: "M4 4l16 16M9.9 5.8A9 9 0 0 1 12 5.5c6 0 9.5 6.5 9.5 6.5a16 16 0 0 1-2.7 3.4M6.4 7.4A15.6 15.6 0 0 0 2.5 12S6 18.5 12 18.5a9 9 0 0 0 4-1M10 10a3 3 0 0 0 4 4",
+  copy: "M9 9h10v11H9zM5 15V4h10",
+  check: "M5 12.5l4.5 4.5L19 7.5",
+  cross: "M7 7l10 10M17 7L7 17",
+  retry: "M20 11a8 8 0 1 0-2.3 6.3M20 5v6h-6",
+  down: "M12 5v14M6 13l6 6 6-6",
+  chevron: "M7 10l5 5 5-5",
+  send: "M12 19V5M6 11l6-6 6 6",
+  stop: "M7 7h10v10H7z",
+  pin: "M9 4h6l-1 6 3 3v2H7v-2l3-3zM12 15v5",
+  edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
+  trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10.5 11v5M13.5 11v5",
+  slash: "M15 5L9 19",
+  wrench: "M14.5 6.5a4 4 0 0 1 5-1l-2.6 2.6 1.5 1.5L21 7a4 4 0 0 1-5.5 5L8 19.5a2.1 2.1 0 0 1-3-3L12.5 9a4 4 0 0 1 2-2.5Z",
+  clock: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18ZM12 7v5l3.5 2",
+  alert: "M12 4L2.8 20h18.4zM12 10v4.5M12 17.3h.01",
+  cloudOff: "M4 4l16 16M7.5 9.2A4.5 4.5 0 0 0 7 18h10M19.5 16.8A4 4 0 0 0 17 10a5.5 5.5 0 0 0-6.5-4.3",
+  chip: "M7 7h10v10H7zM10 3v4M14 3v4M10 17v4M14 17v4M3 10h4M3 14h4M17 10h4M17 14h4",
+};
+
+export const Icon = ({ name }) =>
+  html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
+
+/** A button that shows an icon; `label` is its name for everyone who doesn't see it. */
+export const IconButton = ({ name, label, class: extra = "", ...rest }) =>
+  html`<button type="button" class=${`icon-button ${extra}`} aria-label=${label} title=${label} ...${rest}><${Icon} name=${name} /></button>`;
