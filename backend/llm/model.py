@@ -91,7 +91,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why the server refuses, in its own words (""  when it gives none), with the numbers of a prompt too long."""
+    """Why the server refuses, in its own words ("" when it gives none), with the numbers of a prompt too long."""
 
     text: str
     prompt_tokens: int | None = None

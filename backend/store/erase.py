@@ -57,4 +57,4 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _has_chats(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID
+    return bool(connection.execute("PRAGMA application_id").fetchone()[0] == schema.APPLICATION_ID)

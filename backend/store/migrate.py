@@ -51,7 +51,7 @@ def _upgrade(path: Path) -> None:
 
 def _open(path: Path) -> sqlite3.Connection:
     """A connection on which a table can be rebuilt while other tables, views and triggers refer to it by name."""
-    connection = open_file(path, "mode=rwc", check_same_thread=False)
+    connection = open_file(path, "mode=rwc")
     for pragma in ("foreign_keys = OFF", "legacy_alter_table = ON", "secure_delete = ON"):
         connection.execute(f"PRAGMA {pragma}")
     connection.text_factory = lambda text: text.decode("utf-8", "replace")  # other programs store what they like

@@ -84,9 +84,9 @@ def open_unchanged(path: Path) -> sqlite3.Connection:
     return open_file(path, "mode=ro&immutable=1" if at_rest else "mode=rw")
 
 
-def open_file(path: Path, mode: str = "mode=rw", **options: Any) -> sqlite3.Connection:
-    """Open an existing database in autocommit mode: transactions begin and end where the caller says so."""
-    return sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=BUSY_MS / 1000, isolation_level=None, **options)
+def open_file(path: Path, mode: str = "mode=rw") -> sqlite3.Connection:
+    """Open a database in autocommit mode: transactions begin and end where the caller says so."""
+    return sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=BUSY_MS / 1000, isolation_level=None)
 
 
 def store_error(error: sqlite3.Error, name: str = "The database") -> StoreError | None:

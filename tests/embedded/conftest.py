@@ -11,11 +11,6 @@ import pytest
 from ollama import AsyncClient
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(scope="module")
 def embedded_url() -> Iterator[str]:
     child = subprocess.Popen([sys.executable, "-m", "backend.embedded"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -93,6 +93,8 @@ async def test_sends_the_request_as_given() -> None:
         assert "tools" not in fake.requests[1].body
         assert fake.requests[1].body["think"] is False
         assert not {"origin", "referer", "cookie", "authorization"} & set(fake.requests[0].headers)
+        # No connection is used twice: one that died unseen would cost a reply.
+        assert fake.requests[0].headers["connection"] == "close"
 
 
 async def test_sends_a_long_history_and_text_that_should_not_exist() -> None:
@@ -261,7 +263,7 @@ async def _connection_lost(server: ModelServer) -> None:
     assert server._session is not None
     assert server._session.connector is not None
     async with asyncio.timeout(5):
-        while any(protocol.is_connected() for protocol in server._session.connector._acquired):  # noqa: ASYNC110 - aiohttp tells nobody
+        while any(protocol.is_connected() for protocol in server._session.connector._acquired):
             await asyncio.sleep(0.001)
 
 

@@ -65,8 +65,8 @@ export default {
   "cleared.undo": "Bring back",
   "cleared.undoable": "Working material was cleared",
   "cleared.what": {
-    one: "Cleared: {count} temporary message, {family}, {tokens} tokens",
-    other: "Cleared: {count} temporary messages, {family}, {tokens} tokens",
+    one: "Cleared: {count} temporary message ({family}), {tokens} tokens",
+    other: "Cleared: {count} temporary messages ({family}), {tokens} tokens",
   },
 
   "composer.label": "Message",

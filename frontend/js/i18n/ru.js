@@ -75,10 +75,10 @@ export default {
   "cleared.undo": "Вернуть",
   "cleared.undoable": "Рабочие материалы убраны",
   "cleared.what": {
-    one: "Убрано: {count} временное сообщение, {family}, токенов: {tokens}",
-    few: "Убрано: {count} временных сообщения, {family}, токенов: {tokens}",
-    many: "Убрано: {count} временных сообщений, {family}, токенов: {tokens}",
-    other: "Убрано: {count} временного сообщения, {family}, токенов: {tokens}",
+    one: "Убрано: {count} временное сообщение ({family}), токенов: {tokens}",
+    few: "Убрано: {count} временных сообщения ({family}), токенов: {tokens}",
+    many: "Убрано: {count} временных сообщений ({family}), токенов: {tokens}",
+    other: "Убрано: {count} временного сообщения ({family}), токенов: {tokens}",
   },
 
   "composer.label": "Сообщение",

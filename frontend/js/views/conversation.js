@@ -23,9 +23,9 @@ export function Conversation({ chatId }) {
   const { atEnd, onScroll, toEnd } = useFollowedEnd(frame, column);
   useSteadyPrepend(frame, messages.value[0]?.id);
 
-  const scrolled = () => {
-    onScroll();
-    if (frame.current.scrollTop < TOP_PX) actions.loadOlder(chatId);
+  const scrolled = ({ currentTarget }) => {
+    onScroll(currentTarget);
+    if (currentTarget.scrollTop < TOP_PX) actions.loadOlder(chatId);
   };
   return html`<div class="conversation">
     <div class="scroll" ref=${frame} onScroll=${scrolled} tabindex="0" role="region" aria-label=${t("conversation.label")} data-conversation=${chatId}>
@@ -105,18 +105,18 @@ function useFollowedEnd(frame, column) {
     frame.current.scrollTop = frame.current.scrollHeight;
     setAtEnd(true);
   };
-  const onScroll = () => {
-    const { scrollHeight, scrollTop, clientHeight } = frame.current;
+  const onScroll = ({ scrollHeight, scrollTop, clientHeight }) => {
     following.current = scrollHeight - scrollTop - clientHeight < END_PX;
     setAtEnd(following.current);
   };
   useEffect(() => {
+    const element = frame.current;
     const observer = new ResizeObserver(() => {
-      if (following.current) frame.current.scrollTop = frame.current.scrollHeight;
-      else onScroll();
+      if (following.current) element.scrollTop = element.scrollHeight;
+      else onScroll(element);
     });
     observer.observe(column.current);
-    observer.observe(frame.current);
+    observer.observe(element);
     return () => observer.disconnect();
   }, []);
   return { atEnd, onScroll, toEnd };
@@ -127,8 +127,13 @@ function useSteadyPrepend(frame, firstId) {
   const before = useRef({ firstId, height: 0 });
   useLayoutEffect(() => {
     const { firstId: oldId, height } = before.current;
-    const { scrollHeight } = frame.current;
-    if (oldId !== undefined && firstId < oldId) frame.current.scrollTop += scrollHeight - height;
-    before.current = { firstId, height: scrollHeight };
+    const element = frame.current;
+    if (oldId !== undefined && firstId < oldId) {
+      // Where the browser anchors the scroll position itself, the two corrections would add up.
+      element.style.overflowAnchor = "none";
+      element.scrollTop += element.scrollHeight - height;
+      requestAnimationFrame(() => (element.style.overflowAnchor = ""));
+    }
+    before.current = { firstId, height: element.scrollHeight };
   });
 }

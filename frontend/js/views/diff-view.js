@@ -19,7 +19,8 @@ export const DiffView = ({ rows }) => html`<${Fold} class="diff">${foldContext(r
 function Row({ kind, parts, count }) {
   const { t } = useApp();
   if (kind === "skipped") return html`<div class="diff-row skipped">${t("diff.skipped", { count })}</div>`;
-  return html`<div class=${`diff-row ${kind}`}>
+  const whole = parts.every((part) => part.changed);
+  return html`<div class=${`diff-row ${kind} ${whole ? "whole" : ""}`}>
     ${kind !== "same" && html`<span class="visually-hidden">${t(kind === "added" ? "diff.added" : "diff.removed")} </span>`}
     ${parts.map(({ text, changed }, i) => {
       const body = html`<${Revealed} text=${text} />`;

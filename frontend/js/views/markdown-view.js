@@ -20,27 +20,26 @@ const Block = memo(
 );
 
 function HtmlBlock({ token }) {
-  const element = useRef(null);
-  useLayoutEffect(() => {
-    element.current.replaceChildren(renderBlock(token));
-  }, [token]);
-  return html`<div class="block" ref=${element}></div><${NestedCodeButtons} within=${element} token=${token} />`;
-}
-
-// Code inside lists and quotes is part of a sanitised block; its buttons are added beside the text.
-function NestedCodeButtons({ within, token }) {
   const { t } = useApp();
+  const element = useRef(null);
   const [, copy] = useCopy();
   const label = t("copy.code");
   useLayoutEffect(() => {
-    for (const pre of within.current.querySelectorAll("pre")) {
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "copy-nested", textContent: label });
-      button.onclick = () => copy(pre.querySelector("code").textContent);
-      pre.tabIndex = 0;
-      pre.before(button);
-    }
+    const fragment = renderBlock(token);
+    fragment.querySelectorAll("pre").forEach((pre) => addCopyButton(pre, label, copy));
+    element.current.replaceChildren(fragment);
   }, [token, label]);
-  return null;
+  return html`<div class="block" ref=${element}></div>`;
+}
+
+// Code inside a list or a quote is part of a sanitised block; its button is added beside the text.
+function addCopyButton(pre, label, copy) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "copy-nested", textContent: label });
+  button.onclick = () => copy(pre.textContent);
+  const frame = Object.assign(document.createElement("div"), { className: "nested-code" });
+  pre.tabIndex = 0;
+  pre.replaceWith(frame);
+  frame.append(pre, button);
 }
 
 function CodeBlock({ language, text }) {

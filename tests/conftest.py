@@ -1,0 +1,35 @@
+"""What every test may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.fake_ollama import FakeOllama
+from tests.server import Client, make_settings, running
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeOllama]:
+    async with FakeOllama() as server:
+        yield server
+
+
+@pytest.fixture
+async def address(tmp_path: Path, fake: FakeOllama) -> AsyncIterator[str]:
+    """A running server that asks the fake model server."""
+    async with running(make_settings(tmp_path, fake)) as where:
+        yield where
+
+
+@pytest.fixture
+async def client(address: str) -> AsyncIterator[Client]:
+    async with Client.connect(address) as connected:
+        yield connected

@@ -1,0 +1,167 @@
+"""A real server on a free loopback port, and a client that speaks the wire to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import uvicorn
+from websockets.asyncio.client import ClientConnection, connect
+
+from backend.__main__ import listen
+from backend.app import create_app, frame_bytes
+from backend.settings import Settings
+from tests.fake_ollama import FakeOllama
+
+Json = dict[str, Any]
+
+# Longer than anything here takes; a test that reaches it has failed.
+PATIENCE_SECONDS = 20
+
+
+def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
+    """Settings for a server of its own in `folder`; without a fake model server there is none."""
+    ollama = fake.url if fake else "http://127.0.0.1:9"
+    defaults = {"port": 0, "database_url": f"sqlite:///{folder / 'cleanroom.db'}", "embedded": "never", "ollama_url": ollama}
+    return Settings.model_validate({**defaults, **values})
+
+
+@asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[str]:
+    """Run a server until the block ends; its address, such as `127.0.0.1:43211`."""
+    app = create_app(settings)
+    listener = listen(settings)
+    config = uvicorn.Config(
+        app, lifespan="off", ws="websockets-sansio", ws_max_size=frame_bytes(settings), log_level="warning", timeout_graceful_shutdown=1
+    )
+    server = _QuietServer(config)
+    async with app.router.lifespan_context(app):
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        host, port = listener.getsockname()[:2]
+        try:
+            yield f"{host}:{port}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves the signal handlers of the test run alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Client:
+    """One WebSocket: commands with their replies, and every event in the order in which it came."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._replies: dict[str, asyncio.Future[Json]] = {}
+        self._news = asyncio.Condition()
+        self.welcome: Json = {}
+        self.events: list[Json] = []
+        self._reader = asyncio.create_task(self._read())
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, address: str, **options: Any) -> AsyncIterator[Self]:
+        async with connect(f"ws://{address}/ws", max_size=None, **options) as socket:
+            client = cls(socket)
+            try:
+                await client.until(lambda: client.welcome != {})
+                yield client
+            finally:
+                client._reader.cancel()
+                await asyncio.gather(client._reader, return_exceptions=True)
+
+    async def command(self, kind: str, **fields: object) -> Json:
+        """Send a command and return its reply, whichever it is."""
+        ref = uuid.uuid4().hex
+        self._replies[ref] = asyncio.get_running_loop().create_future()
+        await self._socket.send(json.dumps({"type": kind, "ref": ref, **fields}))
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            return await self._replies[ref]
+
+    async def ok(self, kind: str, **fields: object) -> Json:
+        """Send a command that has to succeed."""
+        reply = await self.command(kind, **fields)
+        assert reply["type"] == "ok", reply
+        return reply
+
+    async def refused(self, code: str, kind: str, **fields: object) -> Json:
+        """Send a command that has to be refused with `code`."""
+        reply = await self.command(kind, **fields)
+        assert (reply["type"], reply.get("code")) == ("error", code), reply
+        return reply
+
+    async def send_raw(self, frame: str | bytes) -> None:
+        await self._socket.send(frame)
+
+    async def new_chat(self, **fields: object) -> str:
+        """Create a chat and open it."""
+        chat_id = str((await self.ok("chat.create", **fields))["chat"]["id"])
+        await self.ok("chat.open", chat_id=chat_id)
+        return chat_id
+
+    async def say(self, chat_id: str, text: str) -> Json:
+        """Send a message and wait for its turn's end; the `turn.finished` event."""
+        reply = await self.ok("message.send", chat_id=chat_id, client_id=uuid.uuid4().hex, text=text)
+        return await self.finished(reply["turn_id"])
+
+    async def press(self, chat_id: str, tool: str, **arguments: object) -> Json:
+        """Use a tool as a button does; the `turn.finished` event."""
+        reply = await self.ok("tool.invoke", chat_id=chat_id, client_id=uuid.uuid4().hex, tool=tool, arguments=arguments)
+        return await self.finished(reply["turn_id"])
+
+    async def finished(self, turn_id: str) -> Json:
+        return await self.event("turn.finished", lambda event: event["turn_id"] == turn_id)
+
+    async def event(self, kind: str, matches: Callable[[Json], bool] = lambda _: True) -> Json:
+        """Wait for the first event of a kind that matches; those that came before count."""
+        await self.until(lambda: any(event["type"] == kind and matches(event) for event in self.events))
+        return next(event for event in self.events if event["type"] == kind and matches(event))
+
+    def of(self, *kinds: str) -> list[Json]:
+        """The events of some kinds so far."""
+        return [event for event in self.events if event["type"] in kinds]
+
+    async def context(self, chat_id: str) -> Json:
+        return dict((await self.ok("context.get", chat_id=chat_id))["context"])
+
+    async def messages(self, chat_id: str) -> list[Json]:
+        """The UI channel as a newly opened page sees it."""
+        return list((await self.ok("chat.open", chat_id=chat_id))["messages"])
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(condition)
+
+    async def _read(self) -> None:
+        async for text in self._socket:
+            frame = json.loads(text)
+            async with self._news:
+                if frame["type"] == "welcome":
+                    self.welcome = frame
+                elif frame["type"] in ("ok", "error"):
+                    if frame["ref"] in self._replies:
+                        self._replies.pop(frame["ref"]).set_result(frame)
+                    else:
+                        self.events.append(frame)
+                else:
+                    self.events.append(frame)
+                self._news.notify_all()
+
+
+def rows(folder: Path, sql: str, *values: object) -> list[Json]:
+    """Look into a server's database beside it."""
+    with closing(sqlite3.connect(folder / "cleanroom.db")) as database:
+        database.row_factory = sqlite3.Row
+        return [dict(row) for row in database.execute(sql, values)]

@@ -1,0 +1,302 @@
+"""Turns from a message to its end: what is stored, what is told, what the model was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests import fake_ollama as script
+from tests.fake_ollama import FakeOllama
+from tests.server import Client, make_settings, rows, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_reply_streams_and_is_stored_whole(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    fake.script([script.text("Hel", "lo ", "мир"), script.done(prompt_eval_count=20, eval_count=3)])
+    chat = await client.new_chat()
+    ended = await client.say(chat, "hi")
+
+    assert ended["status"] == "complete"
+    kinds = [event["type"] for event in client.events if event.get("chat_id") == chat]
+    assert kinds[:3] == ["message.created", "turn.started", "message.created"]
+    assert kinds[-3:] == ["message.completed", "context.state", "turn.finished"]
+    deltas = client.of("message.delta")
+    assert "".join(delta["text"] for delta in deltas) == "Hello мир"
+    assert [delta["offset"] for delta in deltas] == [sum(len(d["text"]) for d in deltas[:index]) for index in range(len(deltas))]
+    numbered = [event for event in client.events if "seq" in event]
+    expected = [1] + [event["seq"] + 1 for event in numbered[:-1]]  # a delta may be several, merged
+    assert [event.get("first_seq", event["seq"]) for event in numbered] == expected
+    stored = rows(tmp_path, "SELECT role, content, is_ephemeral, status FROM chat_messages ORDER BY id")
+    assert [tuple(row.values()) for row in stored] == [("user", "hi", 0, "complete"), ("assistant", "Hello мир", 0, "complete")]
+
+
+async def test_every_request_is_honest_about_its_window(client: Client, fake: FakeOllama) -> None:
+    await client.say(await client.new_chat(), "hi")
+    body = fake.requests[0].body
+    assert (body["truncate"], body["think"], body["stream"], body["options"]["num_ctx"]) == (False, False, True, 8192)
+
+
+async def test_the_same_client_id_starts_nothing_twice(address: str, client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    chat = await client.new_chat()
+    async with Client.connect(address) as other:
+        send = {"chat_id": chat, "client_id": "once", "text": "hi"}
+        first, second = await asyncio.gather(client.ok("message.send", **send), other.ok("message.send", **send))
+    await client.finished(first["turn_id"])
+    third = await client.ok("message.send", **send)
+    assert first["message"] == second["message"] == third["message"]
+    assert first["turn_id"] == second["turn_id"] == third["turn_id"]
+    assert len(fake.requests) == 1
+    assert len(rows(tmp_path, "SELECT 1 FROM chat_messages WHERE role = 'user'")) == 1
+
+
+async def test_a_second_message_waits_for_the_first(client: Client, fake: FakeOllama) -> None:
+    gate = asyncio.Event()
+    fake.script([script.text("a"), script.hold(gate), script.done()])
+    chat = await client.new_chat()
+    reply = await client.ok("message.send", chat_id=chat, client_id="1", text="one")
+    await client.event("message.delta")
+    await client.refused("turn_running", "message.send", chat_id=chat, client_id="2", text="two")
+    gate.set()
+    await client.finished(reply["turn_id"])
+    await client.say(chat, "two")
+
+
+async def test_chats_run_side_by_side_and_apart(client: Client, fake: FakeOllama) -> None:
+    gate = asyncio.Event()
+    fake.script([script.text("slow"), script.hold(gate), script.done()], script.reply("fast"))
+    slow, fast = await client.new_chat(), await client.new_chat()
+    waiting = await client.ok("message.send", chat_id=slow, client_id="1", text="question of the slow chat")
+    await client.event("message.delta")
+    await client.say(fast, "question of the fast chat")
+    gate.set()
+    await client.finished(waiting["turn_id"])
+    assert "slow chat" not in json.dumps(fake.requests[1].messages)
+
+
+async def test_stop_keeps_the_text_and_closes_the_request(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.hang_mid("half a thought"))
+    chat = await client.new_chat()
+    reply = await client.ok("message.send", chat_id=chat, client_id="1", text="hi")
+    await client.event("message.delta")
+    await client.ok("turn.stop", chat_id=chat)
+    assert (await client.finished(reply["turn_id"]))["status"] == "stopped"
+    await fake.wait_ended(0, seconds=1)
+    assert fake.requests[0].closed_early
+    shown = (await client.messages(chat))[-1]
+    assert (shown["content"], shown["status"], shown["is_ephemeral"]) == ("half a thought", "stopped", 0)
+    await client.ok("turn.stop", chat_id=chat)  # after the end: nothing to do, and no error
+
+
+async def test_stop_before_the_first_word_leaves_no_reply(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    fake.script(script.hang_before_headers())
+    chat = await client.new_chat()
+    reply = await client.ok("message.send", chat_id=chat, client_id="1", text="hi")
+    await fake.wait_for_requests(1)
+    await client.ok("turn.stop", chat_id=chat)
+    assert (await client.finished(reply["turn_id"]))["status"] == "stopped"
+    assert rows(tmp_path, "SELECT role FROM chat_messages") == [{"role": "user"}]
+
+
+async def test_stop_and_send_in_one_breath(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.hang_mid("one"), script.reply("two"))
+    chat = await client.new_chat()
+    await client.ok("message.send", chat_id=chat, client_id="1", text="first")
+    await client.event("message.delta")
+    _, sent = await asyncio.gather(
+        client.ok("turn.stop", chat_id=chat), client.ok("message.send", chat_id=chat, client_id="2", text="second")
+    )
+    assert (await client.finished(sent["turn_id"]))["status"] == "complete"
+
+
+async def test_a_reply_that_breaks_off_is_interrupted(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.reset_mid("Hel", "lo"))
+    chat = await client.new_chat()
+    ended = await client.say(chat, "hi")
+    assert (ended["status"], ended["error"]["code"]) == ("interrupted", "model_unavailable")
+    shown = (await client.messages(chat))[-1]
+    assert (shown["content"], shown["status"]) == ("Hello", "interrupted")
+    assert (await client.say(chat, "again"))["status"] == "complete"
+
+
+async def test_a_stream_without_its_last_line_is_no_success(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.no_done("A", "B"))
+    chat = await client.new_chat()
+    assert (await client.say(chat, "hi"))["status"] == "interrupted"
+    shown = (await client.messages(chat))[-1]
+    assert (shown["content"], shown["status"]) == ("AB", "interrupted")
+    assert "prompt_tokens" not in shown["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (script.reset_before_headers(), "model_unavailable"),
+        (script.html_502(), "model_unavailable"),
+        (script.not_found_404("fake:tools"), "model_not_found"),
+        (script.not_found_404("fake:tools", double_quotes=True), "model_not_found"),
+        (script.context_exceeded(), "too_large"),
+    ],
+    ids=["reset", "502", "404", "404 double quotes", "too long"],
+)
+async def test_a_reply_that_never_began_fails_and_keeps_the_message(
+    client: Client, fake: FakeOllama, tmp_path: Path, fault: script.Script, code: str
+) -> None:
+    fake.script(fault)
+    chat = await client.new_chat()
+    ended = await client.say(chat, "precious words")
+    assert (ended["status"], ended["error"]["code"]) == ("failed", code)
+    assert "<" not in ended["error"]["message"]
+    (message,) = await client.messages(chat)
+    assert (message["content"], message["status"], message["metrics"]["error"]) == ("precious words", "failed", ended["error"])
+    assert rows(tmp_path, "SELECT 1 FROM chat_messages WHERE role = 'assistant'") == []
+
+
+async def test_a_failed_turn_can_be_tried_again(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.err_first(), script.err_first(), script.reply("at last"))
+    chat = await client.new_chat()
+    assert (await client.say(chat, "hi"))["status"] == "failed"
+    for status in ("failed", "complete"):
+        turn = (await client.ok("turn.regenerate", chat_id=chat))["turn_id"]
+        assert (await client.finished(turn))["status"] == status
+    assert [(m["role"], m["content"], m["status"]) for m in await client.messages(chat)] == [
+        ("user", "hi", "complete"),
+        ("assistant", "at last", "complete"),
+    ]
+
+
+async def test_a_busy_server_is_asked_again_and_the_person_told(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.busy_503(), script.reply("now"))
+    chat = await client.new_chat()
+    assert (await client.say(chat, "hi"))["status"] == "complete"
+    assert [event["reason"] for event in client.of("turn.waiting")] == ["model_busy"]
+
+
+async def test_a_slow_first_word_is_announced(client: Client, fake: FakeOllama) -> None:
+    gate = asyncio.Event()
+    fake.script(script.delay_headers(gate, script.reply("late")))
+    chat = await client.new_chat()
+    reply = await client.ok("message.send", chat_id=chat, client_id="1", text="hi")
+    assert (await client.event("turn.waiting"))["reason"] == "model_loading"
+    gate.set()
+    assert (await client.finished(reply["turn_id"]))["status"] == "complete"
+
+
+async def test_thinking_is_shown_and_never_sent_again(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.thinking_then_text("secret thought", "Answer"))
+    chat = await client.new_chat()
+    await client.say(chat, "one")
+    await client.say(chat, "two")
+    assert (await client.messages(chat))[1]["thinking"] == "secret thought"
+    assert "secret thought" not in fake.requests[1].raw.decode()
+
+
+async def test_an_empty_reply_is_asked_for_once_more(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.thinking_only(), script.reply("words"))
+    chat = await client.new_chat()
+    assert (await client.say(chat, "hi"))["status"] == "complete"
+    first, second = fake.requests
+    assert first.messages == second.messages
+    assert second.options["seed"] != first.options.get("seed")
+    assert [(m["role"], m["content"]) for m in await client.messages(chat)] == [("user", "hi"), ("assistant", "words")]
+
+
+async def test_two_empty_replies_fail_the_turn_and_leave_nothing_empty(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.thinking_only(), script.thinking_only())
+    chat = await client.new_chat()
+    assert (await client.say(chat, "hi"))["status"] == "failed"
+    assert [m["role"] for m in await client.messages(chat)] == ["user"]
+
+
+async def test_bad_input_is_refused_with_its_reason(client: Client, fake: FakeOllama) -> None:
+    chat = await client.new_chat()
+    await client.refused("invalid", "message.send", chat_id=chat, client_id="1", text=" \n ")
+    refusal = await client.refused("too_large", "message.send", chat_id=chat, client_id="2", text="x" * 1_048_577)
+    assert "1048577" in refusal["message"] and "1048576" in refusal["message"]
+    await client.refused("not_found", "message.send", chat_id="nowhere", client_id="3", text="hi")
+    assert (await client.messages(chat), fake.requests) == ([], [])
+
+
+async def test_a_message_longer_than_the_window_is_refused_before_anything_is_sent(client: Client, fake: FakeOllama) -> None:
+    chat = await client.new_chat()
+    ended = await client.say(chat, "слово " * 9000)
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "too_large")
+    assert sum(part.strip(".").isdigit() for part in ended["error"]["message"].split()) == 2
+    assert fake.requests == []
+    assert (await client.messages(chat))[0]["status"] == "failed"
+
+
+async def test_old_messages_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, fake: FakeOllama) -> None:
+    async with running(make_settings(tmp_path, fake, num_ctx=2048)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        for number in range(4):
+            await client.say(chat, f"message {number} " + "long " * 500)
+        newest = (await client.messages(chat))[-1]
+    sent = [m["content"] for m in fake.requests[-1].messages if m["role"] == "user"]
+    assert sent[-1].startswith("message 3") and not any(text.startswith("message 0") for text in sent)
+    assert newest["metrics"]["left_out_messages"] > 0
+
+
+async def test_a_turn_outlives_its_socket(address: str, fake: FakeOllama) -> None:
+    gate = asyncio.Event()
+    fake.script([script.text("one "), script.hold(gate), script.text("two"), script.done()])
+    async with Client.connect(address) as first:
+        chat = await first.new_chat()
+        await first.ok("message.send", chat_id=chat, client_id="1", text="hi")
+        await first.event("message.delta")
+    async with Client.connect(address) as second:
+        opened = await second.ok("chat.open", chat_id=chat)
+        assert (opened["messages"][-1]["content"], opened["messages"][-1]["status"]) == ("one ", "streaming")
+        gate.set()
+        await second.event("turn.finished")
+        deltas = second.of("message.delta")
+        assert (deltas[0]["offset"], "".join(delta["text"] for delta in deltas)) == (4, "two")
+
+
+async def test_a_reply_that_a_dead_process_left_is_interrupted(tmp_path: Path, fake: FakeOllama) -> None:
+    settings = make_settings(tmp_path, fake)
+    fake.script(script.hang_mid("saved words"))
+    async with running(settings) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        await client.ok("message.send", chat_id=chat, client_id="1", text="hi")
+        await client.event("message.delta")
+    async with running(settings) as address, Client.connect(address) as client:
+        shown = (await client.messages(chat))[-1]
+        assert (shown["content"], shown["status"]) == ("saved words", "interrupted")
+        assert client.welcome["chats"][0]["turn_running"] is False
+
+
+async def test_without_any_model_the_person_is_told_what_to_do(tmp_path: Path) -> None:
+    async with running(make_settings(tmp_path)) as address, Client.connect(address) as client:
+        assert (client.welcome["model_backend"], client.welcome["models"]) == ("none", [])
+        ended = await client.say(await client.new_chat(), "hi")
+    assert ended["error"]["code"] == "model_unavailable"
+    assert "127.0.0.1:9" in ended["error"]["message"] and "ollama serve" in ended["error"]["message"]
+
+
+async def test_a_title_comes_from_the_first_message_and_never_replaces_a_persons(client: Client) -> None:
+    chat = await client.new_chat()
+    await client.say(chat, "Plan the\tparty\nsecond line")
+    assert (await client.ok("chat.open", chat_id=chat))["chat"]["title"] == "Plan the party"
+    named = await client.new_chat(title="Mine")
+    await client.say(named, "something else")
+    assert (await client.ok("chat.open", chat_id=named))["chat"]["title"] == "Mine"
+
+
+async def test_buttons_are_turns_and_repeat_nothing(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    chat = await client.new_chat()
+    press = {"chat_id": chat, "client_id": uuid.uuid4().hex, "tool": "task_add", "arguments": {"title": "milk"}}
+    first, second = await asyncio.gather(client.ok("tool.invoke", **press), client.ok("tool.invoke", **press))
+    await client.ok("context.clear", chat_id=chat)
+    third = await client.ok("tool.invoke", **press)
+    assert first["turn_id"] == second["turn_id"] == third["turn_id"]
+    assert len(rows(tmp_path, "SELECT 1 FROM tasks")) == 1
+    assert fake.requests == []
+    await client.refused("not_found", "tool.invoke", chat_id=chat, client_id="a", tool="no_such", arguments={})
+    await client.refused("invalid", "tool.invoke", chat_id=chat, client_id="b", tool="task_add", arguments={"titel": "x"})
+    failed = await client.press(chat, "task_complete", id=99)
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "tool_failed")
