@@ -63,9 +63,7 @@ def listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise SettingsError(
-            f"Can't listen on {settings.host}:{settings.port} ({reason}). Set CLEANROOM_HOST or CLEANROOM_PORT to another."
-        ) from None
+        raise SettingsError(f"Can't listen on {settings.host}:{settings.port} ({reason}). Set CLEANROOM_HOST or CLEANROOM_PORT to another.") from None
 
 
 def main() -> int:

@@ -88,7 +88,9 @@ class Settings(BaseModel):
     working_state_tokens: int = Field(
         600, alias="CLEANROOM_WORKING_STATE_TOKENS", ge=0, le=100_000, description="room for the working state in tokens; 0 sends none"
     )
-    num_ctx: int | None = Field(None, alias="CLEANROOM_NUM_CTX", ge=256, le=1_048_576, description="context window in tokens; empty: the model's own, at most 8192")
+    num_ctx: int | None = Field(
+        None, alias="CLEANROOM_NUM_CTX", ge=256, le=1_048_576, description="context window in tokens; empty: the model's own, at most 8192"
+    )
     first_token_seconds: float = Field(
         600, alias="CLEANROOM_FIRST_TOKEN_SECONDS", gt=0, description="seconds to wait for a model's first word before giving up"
     )
@@ -96,9 +98,7 @@ class Settings(BaseModel):
         (), alias="CLEANROOM_ALLOWED_ORIGINS", description="further origins that may open the page, separated by commas"
     )
     max_message_bytes: int = Field(1_048_576, alias="CLEANROOM_MAX_MESSAGE_BYTES", ge=1024, le=16_777_216, description="longest message in bytes of UTF-8")
-    ollama_url: Annotated[str, AfterValidator(_ollama_url)] = Field(
-        f"127.0.0.1:{OLLAMA_PORT}", alias="OLLAMA_HOST", description="where Ollama listens"
-    )
+    ollama_url: Annotated[str, AfterValidator(_ollama_url)] = Field(f"127.0.0.1:{OLLAMA_PORT}", alias="OLLAMA_HOST", description="where Ollama listens")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

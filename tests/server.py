@@ -37,9 +37,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     """Run a server until the block ends; its address, such as `127.0.0.1:43211`."""
     app = create_app(settings)
     listener = listen(settings)
-    config = uvicorn.Config(
-        app, lifespan="off", ws="websockets-sansio", ws_max_size=frame_bytes(settings), log_level="warning", timeout_graceful_shutdown=1
-    )
+    config = uvicorn.Config(app, lifespan="off", ws="websockets-sansio", ws_max_size=frame_bytes(settings), log_level="warning", timeout_graceful_shutdown=1)
     server = _QuietServer(config)
     async with app.router.lifespan_context(app):
         serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 
 from backend.errors import ModelBusy, ToolFailed
 from backend.llm.core.tool_injector import Exchange, Request, Round
-from backend.llm.model import Chunk, Done, ToolCall
 from backend.llm.textcall import may_become_call, parse_call
+from backend.llm.wire import Chunk, Done, ToolCall
 
 # Requests of one turn that may end in tool calls.
 MAX_TOOL_ROUNDS = 8

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from backend.embedded.process import EmbeddedProcess
 from backend.errors import ModelError, ModelNotFound, ModelUnavailable
-from backend.llm.model import Chunk, ModelInfo, ModelServer
+from backend.llm.wire import Chunk, ModelInfo
 from backend.settings import Settings
+
+if TYPE_CHECKING:
+    from backend.llm.model import ModelServer
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +60,7 @@ class ModelBackend:
     def __init__(self, settings: Settings, embedded: EmbeddedProcess) -> None:
         self._settings = settings
         self._embedded = embedded
-        self._ollama = ModelServer(settings.ollama_url, "ollama", first_token_seconds=settings.first_token_seconds)
+        self._ollama: ModelServer | None = None
         self._child: ModelServer | None = None
         self._refreshing = asyncio.Lock()
         self._looking: asyncio.Task[None] | None = None
@@ -68,7 +72,7 @@ class ModelBackend:
     @property
     def address(self) -> str:
         """Where Ollama is looked for."""
-        return self._ollama.url
+        return self._settings.ollama_url
 
     @property
     def default_model(self) -> str | None:
@@ -112,7 +116,8 @@ class ModelBackend:
             info = self._info(wanted)
         if info is None:
             raise self._missing(wanted)
-        return BoundModel(self._ollama if self.kind == "ollama" else await self._embedded_server(), info, self.num_ctx(info))
+        server = await (self._ollama_server() if self.kind == "ollama" else self._embedded_server())
+        return BoundModel(server, info, self.num_ctx(info))
 
     def num_ctx(self, info: ModelInfo) -> int:
         """The window of a model, one constant: another value makes the server load the model again."""
@@ -133,9 +138,9 @@ class ModelBackend:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait({self._looking})
-        await self._ollama.close()
-        if self._child is not None:
-            await self._child.close()
+        for server in (self._ollama, self._child):
+            if server is not None:
+                await server.close()
         await self._embedded.close()
 
     def _info(self, name: str) -> ModelInfo | None:
@@ -150,12 +155,17 @@ class ModelBackend:
 
     async def _find(self) -> ModelServer:
         mode = self._settings.embedded
-        if mode == "never" or (mode == "auto" and await self._ollama.is_alive()):
-            return self._ollama
+        if mode == "never" or (mode == "auto" and await self._ollama_came()):
+            return await self._ollama_server()
         return await self._embedded_server()
 
     async def _ollama_came(self) -> bool:
-        return self._settings.embedded == "auto" and await self._ollama.is_alive()
+        return self._settings.embedded == "auto" and await (await self._ollama_server()).is_alive()
+
+    async def _ollama_server(self) -> ModelServer:
+        if self._ollama is None:
+            self._ollama = await self._connect(self._settings.ollama_url, "ollama")
+        return self._ollama
 
     async def _embedded_server(self) -> ModelServer:
         """The embedded model's server; its child is started again when it has died, with another address."""
@@ -163,5 +173,11 @@ class ModelBackend:
         if self._child is None or self._child.url != url:
             if self._child is not None:
                 await self._child.close()
-            self._child = ModelServer(url, "embedded", first_token_seconds=self._settings.first_token_seconds)
+            self._child = await self._connect(url, "embedded")
         return self._child
+
+    async def _connect(self, url: str, kind: Literal["ollama", "embedded"]) -> ModelServer:
+        # The HTTP clients take longer to import than all the rest, and the page can be served without them.
+        module = await asyncio.to_thread(importlib.import_module, "backend.llm.model")
+        server: ModelServer = module.ModelServer(url, kind, first_token_seconds=self._settings.first_token_seconds)
+        return server

@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import math
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 import ollama
 
-from backend.errors import BrokenStream, CleanroomError, ContextExceeded, ModelBusy, ModelNotFound, ModelUnavailable
-from backend.text import clean_text
+from backend.errors import BrokenStream, CleanroomError, ModelUnavailable
+from backend.llm.wire import NOTHING, Chunk, LineParser, ModelInfo, Reason, context_exceeded, count_of, json_object, reason_in, reason_of, refusal
 
 ALIVE_SECONDS = 1.0
 # Connecting is quick or hopeless; everything slow (loading, queueing, reading the prompt) comes after it.
@@ -31,79 +29,9 @@ LIST_SECONDS = 15.0
 SHOWN_AT_ONCE = 8
 REFUSAL_SECONDS = 5.0
 REFUSAL_BYTES = 65_536
-# A person reads an error in one breath; some servers send a page.
-REASON_CHARACTERS = 300
-# A tool call comes as one line whatever its size; a line without an end must not fill the memory.
-LINE_BYTES = 32 * 1024 * 1024
-
-# Not strict: a raw control character inside a string loses no line.
-_DECODER = json.JSONDecoder(strict=False)
-
 # What the client lets through: its own errors, those of httpx, and, for a body of an unexpected shape, whatever
 # its parsing stumbles over.
 _CLIENT_ERRORS = (ConnectionError, httpx.HTTPError, ValueError, AttributeError, TypeError)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call as the model made it. `arguments` is a dict when the server sent an object, also one written as a
-    JSON string; anything else is as it came (None: missing), for the agent to refuse. `name` is "" when missing."""
-
-    name: str
-    arguments: object
-    id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The reply's last line. A counter that the server left out, or that can't be true, is None."""
-
-    reason: str | None
-    prompt_tokens: int | None
-    reply_tokens: int | None
-    total_ms: float | None
-    load_ms: float | None
-    prompt_ms: float | None
-    reply_ms: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """All lines of one socket read: their texts joined, their calls in order."""
-
-    text: str = ""
-    thinking: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
-    done: Done | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """A model that can hold a conversation. None where the server does not say."""
-
-    name: str
-    size_bytes: int | None
-    context_length: int | None
-    capabilities: tuple[str, ...]
-    parameter_size: str | None
-    quantization: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why the server refuses, in its own words ("" when it gives none), with the numbers of a prompt too long."""
-
-    text: str
-    prompt_tokens: int | None = None
-    window_tokens: int | None = None
-
-    @property
-    def is_context_exceeded(self) -> bool:
-        if self.prompt_tokens is not None:
-            return True
-        # A timeout within the server reads "context deadline exceeded".
-        text = self.text.lower().replace("context deadline", "")
-        return "context" in text and any(word in text for word in ("exceed", "longer than", "too long"))
 
 
 class ModelServer:
@@ -128,7 +56,7 @@ class ModelServer:
                 body = await response.content.read(REFUSAL_BYTES)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
             return False
-        return response.status == 200 and "version" in (_json_object(body) or {})
+        return response.status == 200 and "version" in (json_object(body) or {})
 
     async def list_models(self) -> list[ModelInfo]:
         """The models that can hold a conversation, in the server's order. Raises ModelUnavailable."""
@@ -137,7 +65,7 @@ class ModelServer:
             listed = (await self._ollama().list()).models
             found = await asyncio.gather(*(self._describe(model, gate) for model in listed), return_exceptions=True)
         except ollama.ResponseError as error:
-            raise refusal(error.status_code, _reason(error.error), "") from error
+            raise refusal(error.status_code, reason_of(error.error), "") from error
         except _CLIENT_ERRORS as error:
             raise self._unreachable() from error
         failed = [item for item in found if isinstance(item, BaseException)]
@@ -173,7 +101,7 @@ class ModelServer:
             while not parser.ended:
                 data, end = await self._receive(response, None if parser.began else deadline)
                 chunk = parser.feed(data, end)
-                if chunk != _NOTHING:
+                if chunk != NOTHING:
                     yield chunk
         finally:
             response.close()
@@ -238,7 +166,7 @@ class ModelServer:
             raise self._too_slow() from error
         if response.status == 200:
             return response
-        raise refusal(response.status, _reason_in(await _read_refusal(response)), model)
+        raise refusal(response.status, reason_in(await _read_refusal(response)), model)
 
     async def _receive(self, response: aiohttp.ClientResponse, deadline: float | None) -> tuple[bytes, Reason | None]:
         """What one socket read brought, and how the stream ended, if it did."""
@@ -262,7 +190,7 @@ class ModelServer:
         if began:
             return BrokenStream(f"The reply broke off: {words}")
         if failure.is_context_exceeded:
-            return _context_exceeded(failure)
+            return context_exceeded(failure)
         return ModelUnavailable(f"The model server at {self.url} began no reply: {words}. Try again, or look at its log.")
 
     def _too_slow(self) -> ModelUnavailable:
@@ -270,55 +198,6 @@ class ModelServer:
             f"The model server at {self.url} sent nothing for {self._first_token_seconds:g} seconds. It may still be "
             "loading the model or be busy with another chat: try again, or raise CLEANROOM_FIRST_TOKEN_SECONDS."
         )
-
-
-class LineParser:
-    """Bytes in, chunks out: the reply's lines, however they were cut on their way.
-
-    Lines end at `\\n` alone, since a model's text may hold every other line separator. The first `done` line or the
-    first failure ends the reply; what follows is ignored.
-    """
-
-    def __init__(self) -> None:
-        self.began = False
-        self.done = False
-        self.failure: Reason | None = None
-        self._rest = bytearray()
-
-    @property
-    def ended(self) -> bool:
-        return self.done or self.failure is not None
-
-    def feed(self, data: bytes, end: Reason | None = None) -> Chunk:
-        """Take what one read brought. `end` says how the stream ended, which is a failure unless `done` has come."""
-        self._rest += data
-        lines: list[bytearray] = []
-        if b"\n" in data:
-            *lines, self._rest = self._rest.split(b"\n")
-        if end is not None and _json_object(self._rest) is not None:
-            lines.append(self._rest)  # whole but for its line end
-        chunk = _merge(list(self._parse(lines))) if lines else _NOTHING
-        if not self.ended:
-            self.failure = end if len(self._rest) <= LINE_BYTES else Reason("it sent a line without an end")
-        return chunk
-
-    def _parse(self, lines: list[bytearray]) -> Iterator[Chunk]:
-        for line in lines:
-            if self.ended:
-                break
-            if not line.strip():
-                continue
-            read = _read_line(line)
-            if isinstance(read, Reason):
-                self.failure = read
-            else:
-                self.began = True
-                self.done = read.done is not None
-                yield read
-
-
-_NOTHING = Chunk()
-_UNREADABLE = Reason("it sent a line that can't be read")
 
 
 def is_loopback(url: str) -> bool:
@@ -329,28 +208,6 @@ def is_loopback(url: str) -> bool:
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
-
-
-def refusal(status: int, reason: Reason, model: str) -> CleanroomError:
-    """The error that an answer of another status than 200 stands for."""
-    if reason.is_context_exceeded:
-        return _context_exceeded(reason)
-    # Only a model server words it so: a bare 404 comes from something else that listens there.
-    if status == 404 and "not found" in reason.text.lower():
-        return ModelNotFound(f"The model server has no model {model!r}. Get it with `ollama pull {model}`, or choose another.")
-    if status == 503:
-        return ModelBusy("The model server has no free place now (503). Try again in a moment.")
-    words = f": {reason.text}" if reason.text else " without a reason."
-    return ModelUnavailable(f"The model server refused with status {status}{words}")
-
-
-def _context_exceeded(reason: Reason) -> ContextExceeded:
-    if reason.prompt_tokens is None or reason.window_tokens is None:
-        return ContextExceeded(f"The messages don't fit the model's window: {reason.text}")
-    return ContextExceeded(
-        f"The messages need {reason.prompt_tokens} tokens, but the model's window holds {reason.window_tokens}. "
-        "Shorten the message, or raise CLEANROOM_NUM_CTX."
-    )
 
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
@@ -365,133 +222,13 @@ async def _read_refusal(response: aiohttp.ClientResponse) -> bytes:
     return body
 
 
-def _reason_in(body: bytes) -> Reason:
-    """The reason in a refusal's body; none unless it is Ollama's own JSON, so that no page is passed on."""
-    item = _json_object(body)
-    return Reason("") if item is None else _reason(item.get("error"))
-
-
-def _reason(error: object) -> Reason:
-    """Read an `error` field. llama.cpp's own JSON may stand in it as a string: that is unwrapped once."""
-    inner = (_json_object(error) if isinstance(error, str) else error) or error
-    if isinstance(inner, dict):
-        inner = inner.get("error", inner)
-    if isinstance(inner, dict):
-        return Reason(_readable(inner.get("message")), _count(inner.get("n_prompt_tokens")), _count(inner.get("n_ctx")))
-    return Reason(_readable(inner))
-
-
-def _readable(text: object) -> str:
-    if not isinstance(text, str) or text.lstrip().startswith("<") or "<html" in text.lower():
-        return ""
-    text = " ".join(clean_text(text[: REASON_CHARACTERS * 4]).split())
-    return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 1] + "…"
-
-
-def _json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:
-    if not isinstance(text, str):
-        text = text.decode("utf-8", "replace")
-    try:
-        item = _DECODER.decode(text)
-    except (ValueError, RecursionError):
-        return None
-    return item if isinstance(item, dict) else None
-
-
-def _read_line(line: bytearray) -> Chunk | Reason:
-    """A line's chunk, or the reason why the reply ends with it."""
-    item = _json_object(line)
-    if item is None:
-        return _UNREADABLE
-    if item.get("error") is not None:
-        return _reason(item["error"])
-    try:
-        return _chunk(item)
-    except RecursionError:  # arguments nested deeper than they can be walked
-        return _UNREADABLE
-
-
-def _merge(chunks: list[Chunk]) -> Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
-    return Chunk(
-        text="".join(chunk.text for chunk in chunks),
-        thinking="".join(chunk.thinking for chunk in chunks),
-        tool_calls=tuple(call for chunk in chunks for call in chunk.tool_calls),
-        done=chunks[-1].done if chunks else None,
-    )
-
-
-def _chunk(item: dict[str, Any]) -> Chunk:
-    message = item.get("message")
-    if not isinstance(message, dict):
-        message = {}
-    calls = message.get("tool_calls")
-    return Chunk(
-        text=_text(message.get("content")),
-        thinking=_text(message.get("thinking")),
-        tool_calls=tuple(map(_tool_call, calls)) if isinstance(calls, list) else (),
-        done=_done(item) if item.get("done") is True else None,
-    )
-
-
-def _tool_call(item: object) -> ToolCall:
-    call = item if isinstance(item, dict) else {}
-    function = call.get("function")
-    if not isinstance(function, dict):
-        function = {}
-    arguments = function.get("arguments")
-    if isinstance(arguments, str):
-        parsed = _json_object(arguments)
-        arguments = arguments if parsed is None else parsed
-    return ToolCall(_text(function.get("name")), _clean(arguments), _text(call.get("id")) or None)
-
-
-def _done(item: dict[str, Any]) -> Done:
-    return Done(
-        reason=_text(item.get("done_reason")) or None,
-        prompt_tokens=_count(item.get("prompt_eval_count")),
-        reply_tokens=_count(item.get("eval_count")),
-        total_ms=_milliseconds(item.get("total_duration")),
-        load_ms=_milliseconds(item.get("load_duration")),
-        prompt_ms=_milliseconds(item.get("prompt_eval_duration")),
-        reply_ms=_milliseconds(item.get("eval_duration")),
-    )
-
-
-def _text(value: object) -> str:
-    return clean_text(value) if isinstance(value, str) else ""
-
-
-def _clean(value: object) -> object:
-    """Clean every text of a JSON value; a number that JSON can't write (1e999) becomes null."""
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {clean_text(key): _clean(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
-def _milliseconds(nanoseconds: object) -> float | None:
-    count = _count(nanoseconds)
-    return None if count is None else count / 1e6
-
-
 def _model_info(name: str, listed: ollama.ListResponse.Model, shown: ollama.ShowResponse) -> ModelInfo:
     facts = shown.modelinfo or {}
     details = shown.details
     return ModelInfo(
         name=name,
         size_bytes=None if listed.size is None else int(listed.size),
-        context_length=_count(facts.get(f"{facts.get('general.architecture')}.context_length")),
+        context_length=count_of(facts.get(f"{facts.get('general.architecture')}.context_length")),
         # Servers from before capabilities were told list models for chat only.
         capabilities=tuple(shown.capabilities or ("completion",)),
         parameter_size=(details.parameter_size if details else None) or None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from backend.llm.model import ToolCall
+from backend.llm.wire import ToolCall
 
 # The keys by which such objects begin.
 CALL_KEYS = ("name", "function", "tool", "parameters", "arguments", "type")

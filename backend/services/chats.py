@@ -20,9 +20,7 @@ Snapshot = dict[str, Any]
 
 
 class Chats:
-    def __init__(
-        self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, turns: Turns, replies: Replies, clock: Clock
-    ) -> None:
+    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, turns: Turns, replies: Replies, clock: Clock) -> None:
         self._journal = journal
         self._rows = chat_rows
         self._states = states
@@ -47,9 +45,7 @@ class Chats:
             if known is not None:
                 return await self._wire(unit.tx, known["id"])
             chat_id, title_by = uuid.uuid4().hex, "person" if title else "auto"
-            await chats.insert(
-                unit.tx, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id, now=self._clock.now()
-            )
+            await chats.insert(unit.tx, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id, now=self._clock.now())
             chat = await self._wire(unit.tx, chat_id)
             unit.publish(ChatEvent(type="chat.created", chat=chat))
             return chat
@@ -106,11 +102,7 @@ class Chats:
             page, has_more = await self._page(unit.tx, chat_id, None, limit)
             running = self._turns.running_turn(chat_id)
             context = await self._states.snapshot(unit.tx, chat_id, chat.ttl_messages, running)
-            unit.after_commit(
-                lambda: then(
-                    {"chat": chat, "messages": self._replies.overlay(chat_id, page), "has_more": has_more, "context": context}
-                )
-            )
+            unit.after_commit(lambda: then({"chat": chat, "messages": self._replies.overlay(chat_id, page), "has_more": has_more, "context": context}))
 
         await self._journal.write(read)
 

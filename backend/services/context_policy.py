@@ -40,9 +40,7 @@ def tool_succeeded(activity: Activity, family: str, *, is_helper: bool) -> tuple
     return Activity(family), clearing
 
 
-def turn_ended(
-    activity: Activity, *, is_user_message: bool, related: bool, has_material: bool, ttl_messages: int
-) -> tuple[Activity, Clearing | None]:
+def turn_ended(activity: Activity, *, is_user_message: bool, related: bool, has_material: bool, ttl_messages: int) -> tuple[Activity, Clearing | None]:
     """A turn is over, whichever way it ended.
 
     `related`: it used a tool of the active family, or the person pressed Keep. Buttons never count as

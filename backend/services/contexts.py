@@ -112,10 +112,7 @@ class Contexts:
     async def _inspect(self, tx: Connection, chat_id: str, model: BoundModel) -> dict[str, Any]:
         history = await self._states.history(tx, chat_id, upcoming=1)
         request = await self._prompting.request(tx, chat_id, model, [*history, PLACEHOLDER])
-        shown = [
-            {**message, "part": part, "tokens": tokens}
-            for message, part, tokens in zip(request.messages, request.parts, request.tokens, strict=True)
-        ]
+        shown = [{**message, "part": part, "tokens": tokens} for message, part, tokens in zip(request.messages, request.parts, request.tokens, strict=True)]
         tools = [
             {
                 "name": schema["function"]["name"],

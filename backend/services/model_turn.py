@@ -12,7 +12,7 @@ from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry
 from backend.llm.core.tool_injector import Exchange, Request, Round
 from backend.llm.core.working_state import CURRENT_STATE
-from backend.llm.model import ToolCall
+from backend.llm.wire import ToolCall
 from backend.protocol import TurnWaiting
 from backend.services.journal import Journal, Unit
 from backend.services.prompting import Prompting
@@ -55,9 +55,7 @@ class ModelTurn:
         if self._history is None:
             self._history = await self._journal.read(lambda tx: self._prompting.history(tx, chat_id))
         history, families = self._history, frozenset(self._record.families)
-        self.newest_request = await self._journal.read(
-            lambda tx: self._prompting.request(tx, chat_id, self._model, history, rounds, families)
-        )
+        self.newest_request = await self._journal.read(lambda tx: self._prompting.request(tx, chat_id, self._model, history, rounds, families))
         return self.newest_request
 
     async def waiting(self, reason: WaitReason | None) -> None:

@@ -64,9 +64,7 @@ class StreamingReply:
             await self._announce()
         assert self.message is not None
         text = self._texts[channel]
-        delta = MessageDelta(
-            chat_id=self._record.chat_id, message_id=self.message.id, channel=channel, offset=text.length, text=piece
-        )
+        delta = MessageDelta(chat_id=self._record.chat_id, message_id=self.message.id, channel=channel, offset=text.length, text=piece)
         text.append(piece)
         self._journal.publish(delta)
         if self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:

@@ -106,9 +106,7 @@ class ToolRuns:
         if result.holds is not None and working.active_tool == family.name:
             working.held = result.holds
 
-    async def _fail(
-        self, unit: Unit, record: TurnRecord, tool: Tool | None, name: str, error: CleanroomError, receipt: Receipt
-    ) -> None:
+    async def _fail(self, unit: Unit, record: TurnRecord, tool: Tool | None, name: str, error: CleanroomError, receipt: Receipt) -> None:
         working = await self._states.load(unit.tx, record.chat_id)
         card = error.card if isinstance(error, Conflict) and error.card else _failure_card(name, error)
         family = working.active_tool or (tool.family.name if tool else None)
@@ -127,9 +125,7 @@ class ToolRuns:
 
         unit.after_commit(done)
 
-    async def _add_card(
-        self, unit: Unit, record: TurnRecord, working: Working, tool: str, card: Card, content: str, transaction_id: str | None
-    ) -> int:
+    async def _add_card(self, unit: Unit, record: TurnRecord, working: Working, tool: str, card: Card, content: str, transaction_id: str | None) -> int:
         row = await messages.insert(
             unit.tx, session_id=record.chat_id, role="tool", content=content, is_ephemeral=1, status="complete",
             turn_id=record.turn_id, family=working.active_tool, tool=tool, card=card_json(card),

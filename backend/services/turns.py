@@ -135,9 +135,9 @@ class Turns:
             if later:
                 unit.publish(MessageDeleted(chat_id=chat_id, message_ids=[row["id"] for row in later]))
             record = TurnRecord(chat_id, uuid.uuid4().hex)
-            row = await messages.update(unit.tx, user["id"], turn_id=record.turn_id, status="complete", metrics=None)
-            assert row is not None
-            unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(row)))
+            asked = await messages.update(unit.tx, user["id"], turn_id=record.turn_id, status="complete", metrics=None)
+            assert asked is not None
+            unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(asked)))
             await self._start(unit, RunningTurn(record, user["id"]))
             return record.turn_id
 
@@ -255,9 +255,7 @@ class Turns:
 
         await self._run(turn, invoke, None, {})
 
-    async def _run(
-        self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None, metrics: dict[str, Any]
-    ) -> None:
+    async def _run(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None, metrics: dict[str, Any]) -> None:
         """Do a turn's work and settle it, whichever way it ends."""
         chat_id = turn.record.chat_id
         try:

@@ -98,9 +98,7 @@ class WorkingStates:
         rows = await messages.delete_ephemeral(unit.tx, chat_id, keep_family)
         tokens = sum(self.tokens_of(row) for row in rows)
         family = working.active_tool
-        await states.record_event(
-            unit.tx, chat_id, kind="cleared", reason=reason, family=family, messages=len(rows), tokens=tokens, now=self._clock.now()
-        )
+        await states.record_event(unit.tx, chat_id, kind="cleared", reason=reason, family=family, messages=len(rows), tokens=tokens, now=self._clock.now())
         before = Working(family, dict(working.held), working.unrelated_count)
         await self.close_transaction(unit, chat_id, working, "expired")
         undo_until = None if reason == "confirmed" else self._clock.later(UNDO_SECONDS)

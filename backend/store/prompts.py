@@ -23,9 +23,7 @@ async def get_version(tx: Connection, session_id: str, version: int) -> dict[str
 
 
 async def list_versions(tx: Connection, session_id: str) -> list[dict[str, Any]]:
-    return await tx.fetch_all(
-        "SELECT * FROM system_prompts WHERE session_id = :session_id ORDER BY version DESC", {"session_id": session_id}
-    )
+    return await tx.fetch_all("SELECT * FROM system_prompts WHERE session_id = :session_id ORDER BY version DESC", {"session_id": session_id})
 
 
 async def insert(tx: Connection, session_id: str, content: str, status: str, now: str) -> int:

@@ -11,7 +11,8 @@ from contextlib import aclosing, asynccontextmanager, closing
 import pytest
 
 from backend.errors import BrokenStream, CleanroomError, ContextExceeded, ModelBusy, ModelNotFound, ModelUnavailable
-from backend.llm.model import Chunk, Done, LineParser, ModelServer, Reason, ToolCall, is_loopback
+from backend.llm.model import ModelServer, is_loopback
+from backend.llm.wire import Chunk, Done, LineParser, Reason, ToolCall
 from tests import fake_ollama as wire
 from tests.fake_ollama import FakeModel, FakeOllama
 

@@ -107,9 +107,7 @@ async def test_stop_and_send_in_one_breath(client: Client, fake: FakeOllama) -> 
     chat = await client.new_chat()
     await client.ok("message.send", chat_id=chat, client_id="1", text="first")
     await client.event("message.delta")
-    _, sent = await asyncio.gather(
-        client.ok("turn.stop", chat_id=chat), client.ok("message.send", chat_id=chat, client_id="2", text="second")
-    )
+    _, sent = await asyncio.gather(client.ok("turn.stop", chat_id=chat), client.ok("message.send", chat_id=chat, client_id="2", text="second"))
     assert (await client.finished(sent["turn_id"]))["status"] == "complete"
 
 
@@ -143,9 +141,7 @@ async def test_a_stream_without_its_last_line_is_no_success(client: Client, fake
     ],
     ids=["reset", "502", "404", "404 double quotes", "too long"],
 )
-async def test_a_reply_that_never_began_fails_and_keeps_the_message(
-    client: Client, fake: FakeOllama, tmp_path: Path, fault: script.Script, code: str
-) -> None:
+async def test_a_reply_that_never_began_fails_and_keeps_the_message(client: Client, fake: FakeOllama, tmp_path: Path, fault: script.Script, code: str) -> None:
     fake.script(fault)
     chat = await client.new_chat()
     ended = await client.say(chat, "precious words")

@@ -197,4 +197,4 @@ def _count(messages: Sequence[Message], counter: TokenCounter, model: str | None
 
 def _text(message: Message) -> str:
     calls = message.get("tool_calls")
-    return message["content"] + (json.dumps(calls, ensure_ascii=False) if calls else "")
+    return str(message["content"]) + (json.dumps(calls, ensure_ascii=False) if calls else "")

@@ -23,9 +23,7 @@ SCHEMA: dict[str, Any] = {
 HEAD_CHARACTERS = 160
 
 
-async def read(
-    registry: Registry, tx: Connection, session_id: str, state: dict[str, Any] | None, now: str, limit_tokens: int, counter: TokenCounter
-) -> str:
+async def read(registry: Registry, tx: Connection, session_id: str, state: dict[str, Any] | None, now: str, limit_tokens: int, counter: TokenCounter) -> str:
     """Read the state at this moment: short lists first, the thing in hand last, within `limit_tokens`.
 
     `state` is the chat's row of `session_states`. With no family active: one line of counts, no texts.

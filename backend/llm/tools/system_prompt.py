@@ -123,9 +123,7 @@ async def system_prompt_versions(context: ToolContext) -> ToolResult:
     lines = [f"{row['version']} {row['status']}: {_head(row['content'], 12)}" for row in rows]
     columns = ["version", "status", "created_at", "content"]
     cells = [[row["version"], row["status"], row["created_at"], _head(row["content"], HEAD_WORDS)] for row in rows]
-    buttons = [
-        action("roll_back", "system_prompt_rollback", {"version": row["version"]}) for row in rows if row["status"] == "superseded"
-    ][:1]
+    buttons = [action("roll_back", "system_prompt_rollback", {"version": row["version"]}) for row in rows if row["status"] == "superseded"][:1]
     title = f"System prompt: {len(rows)} versions"
     card = table(title, columns, cells, actions=buttons, title_key="card.system_prompt.versions", params={"count": len(rows)})
     return ToolResult(for_model="\n".join(lines) or "No versions yet.", card=card, outcome=f"ok, {len(rows)} versions")

@@ -1,7 +1,7 @@
 // The list of messages and where it is scrolled to. It follows the end only while the person is there.
 
 import { useComputed } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
@@ -20,8 +20,7 @@ export function Conversation({ chatId }) {
   const loaded = useComputed(() => chat.value.loaded);
   const frame = useRef(null);
   const column = useRef(null);
-  const { atEnd, onScroll, toEnd } = useFollowedEnd(frame, column);
-  useSteadyPrepend(frame, messages.value[0]?.id);
+  const { atEnd, onScroll, toEnd } = useSteadyScroll(frame, column);
 
   const scrolled = ({ currentTarget }) => {
     onScroll(currentTarget);
@@ -97,23 +96,28 @@ function untoldProblem({ problem, messages }) {
   return told ? null : problem;
 }
 
-function useFollowedEnd(frame, column) {
-  const following = useRef(true);
+/** Keeps the end in view while the person is there, and what they read where it is while they are not. */
+function useSteadyScroll(frame, column) {
+  const held = useRef({ following: true, row: null, top: 0 });
   const [atEnd, setAtEnd] = useState(true);
+
+  const onScroll = (element) => {
+    const { scrollHeight, scrollTop, clientHeight } = element;
+    const following = scrollHeight - scrollTop - clientHeight < END_PX;
+    held.current = following ? { following } : { following, ...firstRowInView(element, column.current) };
+    setAtEnd(following);
+  };
   const toEnd = () => {
-    following.current = true;
+    held.current = { following: true };
     frame.current.scrollTop = frame.current.scrollHeight;
     setAtEnd(true);
-  };
-  const onScroll = ({ scrollHeight, scrollTop, clientHeight }) => {
-    following.current = scrollHeight - scrollTop - clientHeight < END_PX;
-    setAtEnd(following.current);
   };
   useEffect(() => {
     const element = frame.current;
     const observer = new ResizeObserver(() => {
-      if (following.current) element.scrollTop = element.scrollHeight;
-      else onScroll(element);
+      const { following, row, top } = held.current;
+      if (following) element.scrollTop = element.scrollHeight;
+      else if (row?.isConnected) element.scrollTop += row.getBoundingClientRect().top - top;
     });
     observer.observe(column.current);
     observer.observe(element);
@@ -122,18 +126,8 @@ function useFollowedEnd(frame, column) {
   return { atEnd, onScroll, toEnd };
 }
 
-/** An older page that arrives above must not move what is being read. */
-function useSteadyPrepend(frame, firstId) {
-  const before = useRef({ firstId, height: 0 });
-  useLayoutEffect(() => {
-    const { firstId: oldId, height } = before.current;
-    const element = frame.current;
-    if (oldId !== undefined && firstId < oldId) {
-      // Where the browser anchors the scroll position itself, the two corrections would add up.
-      element.style.overflowAnchor = "none";
-      element.scrollTop += element.scrollHeight - height;
-      requestAnimationFrame(() => (element.style.overflowAnchor = ""));
-    }
-    before.current = { firstId, height: element.scrollHeight };
-  });
+function firstRowInView(element, column) {
+  const edge = element.getBoundingClientRect().top;
+  const row = [...column.children].find((child) => child.dataset.messageId && child.getBoundingClientRect().bottom > edge);
+  return { row, top: row?.getBoundingClientRect().top };
 }

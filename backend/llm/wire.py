@@ -1,0 +1,276 @@
+"""Ollama's wire as pure functions: the bytes of a reply as chunks, a refusal's body as its reason.
+
+No I/O; `model.py` does that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from backend.errors import CleanroomError, ContextExceeded, ModelBusy, ModelNotFound, ModelUnavailable
+from backend.text import clean_text
+
+# A person reads an error in one breath; some servers send a page.
+REASON_CHARACTERS = 300
+# A tool call comes as one line whatever its size; a line without an end must not fill the memory.
+LINE_BYTES = 32 * 1024 * 1024
+
+# Not strict: a raw control character inside a string loses no line.
+_DECODER = json.JSONDecoder(strict=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as the model made it. `arguments` is a dict when the server sent an object, also one written as a
+    JSON string; anything else is as it came (None: missing), for the agent to refuse. `name` is "" when missing."""
+
+    name: str
+    arguments: object
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The reply's last line. A counter that the server left out, or that can't be true, is None."""
+
+    reason: str | None
+    prompt_tokens: int | None
+    reply_tokens: int | None
+    total_ms: float | None
+    load_ms: float | None
+    prompt_ms: float | None
+    reply_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """All lines of one socket read: their texts joined, their calls in order."""
+
+    text: str = ""
+    thinking: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    done: Done | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model that can hold a conversation. None where the server does not say."""
+
+    name: str
+    size_bytes: int | None
+    context_length: int | None
+    capabilities: tuple[str, ...]
+    parameter_size: str | None
+    quantization: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why the server refuses, in its own words ("" when it gives none), with the numbers of a prompt too long."""
+
+    text: str
+    prompt_tokens: int | None = None
+    window_tokens: int | None = None
+
+    @property
+    def is_context_exceeded(self) -> bool:
+        if self.prompt_tokens is not None:
+            return True
+        # A timeout within the server reads "context deadline exceeded".
+        text = self.text.lower().replace("context deadline", "")
+        return "context" in text and any(word in text for word in ("exceed", "longer than", "too long"))
+
+
+class LineParser:
+    """Bytes in, chunks out: the reply's lines, however they were cut on their way.
+
+    Lines end at `\\n` alone, since a model's text may hold every other line separator. The first `done` line or the
+    first failure ends the reply; what follows is ignored.
+    """
+
+    def __init__(self) -> None:
+        self.began = False
+        self.done = False
+        self.failure: Reason | None = None
+        self._rest = bytearray()
+
+    @property
+    def ended(self) -> bool:
+        return self.done or self.failure is not None
+
+    def feed(self, data: bytes, end: Reason | None = None) -> Chunk:
+        """Take what one read brought. `end` says how the stream ended, which is a failure unless `done` has come."""
+        self._rest += data
+        lines: list[bytearray] = []
+        if b"\n" in data:
+            *lines, self._rest = self._rest.split(b"\n")
+        if end is not None and json_object(self._rest) is not None:
+            lines.append(self._rest)  # whole but for its line end
+        chunk = _merge(list(self._parse(lines))) if lines else NOTHING
+        if not self.ended:
+            self.failure = end if len(self._rest) <= LINE_BYTES else Reason("it sent a line without an end")
+        return chunk
+
+    def _parse(self, lines: list[bytearray]) -> Iterator[Chunk]:
+        for line in lines:
+            if self.ended:
+                break
+            if not line.strip():
+                continue
+            read = _read_line(line)
+            if isinstance(read, Reason):
+                self.failure = read
+            else:
+                self.began = True
+                self.done = read.done is not None
+                yield read
+
+
+NOTHING = Chunk()
+_UNREADABLE = Reason("it sent a line that can't be read")
+
+
+def refusal(status: int, reason: Reason, model: str) -> CleanroomError:
+    """The error that an answer of another status than 200 stands for."""
+    if reason.is_context_exceeded:
+        return context_exceeded(reason)
+    # Only a model server words it so: a bare 404 comes from something else that listens there.
+    if status == 404 and "not found" in reason.text.lower():
+        return ModelNotFound(f"The model server has no model {model!r}. Get it with `ollama pull {model}`, or choose another.")
+    if status == 503:
+        return ModelBusy("The model server has no free place now (503). Try again in a moment.")
+    words = f": {reason.text}" if reason.text else " without a reason."
+    return ModelUnavailable(f"The model server refused with status {status}{words}")
+
+
+def context_exceeded(reason: Reason) -> ContextExceeded:
+    if reason.prompt_tokens is None or reason.window_tokens is None:
+        return ContextExceeded(f"The messages don't fit the model's window: {reason.text}")
+    return ContextExceeded(
+        f"The messages need {reason.prompt_tokens} tokens, but the model's window holds {reason.window_tokens}. "
+        "Shorten the message, or raise CLEANROOM_NUM_CTX."
+    )
+
+
+def reason_in(body: bytes) -> Reason:
+    """The reason in a refusal's body; none unless it is Ollama's own JSON, so that no page is passed on."""
+    item = json_object(body)
+    return Reason("") if item is None else reason_of(item.get("error"))
+
+
+def reason_of(error: object) -> Reason:
+    """Read an `error` field. llama.cpp's own JSON may stand in it as a string: that is unwrapped once."""
+    inner = (json_object(error) if isinstance(error, str) else error) or error
+    if isinstance(inner, dict):
+        inner = inner.get("error", inner)
+    if isinstance(inner, dict):
+        return Reason(_readable(inner.get("message")), count_of(inner.get("n_prompt_tokens")), count_of(inner.get("n_ctx")))
+    return Reason(_readable(inner))
+
+
+def _readable(text: object) -> str:
+    if not isinstance(text, str) or text.lstrip().startswith("<") or "<html" in text.lower():
+        return ""
+    text = " ".join(clean_text(text[: REASON_CHARACTERS * 4]).split())
+    return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 1] + "…"
+
+
+def json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:
+    if not isinstance(text, str):
+        text = text.decode("utf-8", "replace")
+    try:
+        item = _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return item if isinstance(item, dict) else None
+
+
+def _read_line(line: bytearray) -> Chunk | Reason:
+    """A line's chunk, or the reason why the reply ends with it."""
+    item = json_object(line)
+    if item is None:
+        return _UNREADABLE
+    if item.get("error") is not None:
+        return reason_of(item["error"])
+    try:
+        return _chunk(item)
+    except RecursionError:  # arguments nested deeper than they can be walked
+        return _UNREADABLE
+
+
+def _merge(chunks: list[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    return Chunk(
+        text="".join(chunk.text for chunk in chunks),
+        thinking="".join(chunk.thinking for chunk in chunks),
+        tool_calls=tuple(call for chunk in chunks for call in chunk.tool_calls),
+        done=chunks[-1].done if chunks else None,
+    )
+
+
+def _chunk(item: dict[str, Any]) -> Chunk:
+    message = item.get("message")
+    if not isinstance(message, dict):
+        message = {}
+    calls = message.get("tool_calls")
+    return Chunk(
+        text=_text(message.get("content")),
+        thinking=_text(message.get("thinking")),
+        tool_calls=tuple(map(_tool_call, calls)) if isinstance(calls, list) else (),
+        done=_done(item) if item.get("done") is True else None,
+    )
+
+
+def _tool_call(item: object) -> ToolCall:
+    call = item if isinstance(item, dict) else {}
+    function = call.get("function")
+    if not isinstance(function, dict):
+        function = {}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        parsed = json_object(arguments)
+        arguments = arguments if parsed is None else parsed
+    return ToolCall(_text(function.get("name")), _clean(arguments), _text(call.get("id")) or None)
+
+
+def _done(item: dict[str, Any]) -> Done:
+    return Done(
+        reason=_text(item.get("done_reason")) or None,
+        prompt_tokens=count_of(item.get("prompt_eval_count")),
+        reply_tokens=count_of(item.get("eval_count")),
+        total_ms=_milliseconds(item.get("total_duration")),
+        load_ms=_milliseconds(item.get("load_duration")),
+        prompt_ms=_milliseconds(item.get("prompt_eval_duration")),
+        reply_ms=_milliseconds(item.get("eval_duration")),
+    )
+
+
+def _text(value: object) -> str:
+    return clean_text(value) if isinstance(value, str) else ""
+
+
+def _clean(value: object) -> object:
+    """Clean every text of a JSON value; a number that JSON can't write (1e999) becomes null."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def count_of(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None
+
+
+def _milliseconds(nanoseconds: object) -> float | None:
+    count = count_of(nanoseconds)
+    return None if count is None else count / 1e6
