@@ -14,6 +14,11 @@ RUN python -m venv .venv \
 
 FROM python:3.11-slim-bookworm
 WORKDIR /app
+# libgomp1 is for llama.cpp; Debian keeps one version of it a release, so there is none to pin.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libgomp1 \
+    && rm -rf /var/lib/apt/lists/*
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin cleanroom \
     && install --directory --owner=cleanroom --group=cleanroom --mode=0700 /data
 COPY --from=packages /app/.venv .venv
@@ -28,7 +33,7 @@ RUN .venv/bin/python -m compileall -q backend migrations
 ENV CLEANROOM_HOST=0.0.0.0 \
     CLEANROOM_DATABASE_URL=sqlite:////data/cleanroom.db \
     PYTHONDONTWRITEBYTECODE=1
-USER cleanroom
+USER 10001
 VOLUME /data
 EXPOSE 8765
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from backend.errors import CleanroomError, Invalid
 from backend.hub import Hub, Outbox
 from backend.protocol import BadFrame, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
-from backend.errors import CleanroomError, Invalid
 
 logger = logging.getLogger(__name__)
 

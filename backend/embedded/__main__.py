@@ -80,14 +80,15 @@ async def _serve(model: Model, listener: socket.socket) -> None:
 
 
 def _load_engine(model: Model) -> Engine:
-    # Here and not at the top: these imports take longer than everything that is answered before a chat.
-    from backend.embedded.engine import Engine
-
     try:
+        # Here and not at the top: this takes longer than everything that is answered before a chat.
+        from backend.embedded.engine import Engine
+
         return Engine(model.file.path, model.context_tokens)
-    except RuntimeError as error:
-        print(f"The model file {model.file.path.name} can't be loaded: {error}", file=sys.stderr, flush=True)
-        raise
+    except (ImportError, RuntimeError) as error:  # a library that the machine lacks; weights that are cut short
+        reason = f"The model {model.name} can't be loaded: {error}"
+        print(reason, file=sys.stderr, flush=True)
+        raise ModelUnavailable(reason) from error
 
 
 def _end_with_stdin(server: uvicorn.Server) -> None:

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.embedded.wire import ChatRequest, Model, Refused, load_line, read_chat, read_object, reply_lines, tagged
+from backend.errors import ModelUnavailable
 
 if TYPE_CHECKING:  # aiohttp and llama.cpp are loaded behind the first answers
     from backend.embedded.engine import Engine
@@ -31,7 +32,7 @@ Line = dict[str, Any]
 
 
 class Shim:
-    """The part of Ollama's HTTP that Cleanroom uses. `loading` ends with the engine, or with RuntimeError."""
+    """The part of Ollama's HTTP that Cleanroom uses. `loading` ends with the engine, or with ModelUnavailable."""
 
     def __init__(self, model: Model, loading: asyncio.Future[Engine]) -> None:
         self._model = model
@@ -74,8 +75,8 @@ class Shim:
         started_ns = monotonic_ns()
         try:
             engine = await asyncio.shield(self._loading)
-        except RuntimeError as error:
-            raise Refused(500, f"{self._model.file.path.name} could not be loaded: {error}") from error
+        except ModelUnavailable as error:
+            raise Refused(500, error.message) from error
         if not chat.messages:
             yield load_line(self._model, started_ns)
             return

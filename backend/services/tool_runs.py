@@ -64,7 +64,7 @@ class ToolRuns:
     async def fail(self, record: TurnRecord, name: str, arguments: dict[str, Any], error: CleanroomError) -> Receipt:
         """Show a call that was refused or failed, and leave its receipt when the tool is one of ours."""
         tool = self._registry.get(name)
-        receipt = Receipt(name, tool.identity(arguments) if tool else {}, f"failed: {error.message}")
+        receipt = Receipt(name, tool.identity(arguments) if tool else {}, receipts.FAILED + error.message)
         await self._journal.write(lambda unit: self._fail(unit, record, tool, name, error, receipt))
         return receipt
 

@@ -15,6 +15,8 @@ from typing import Any, Literal
 from backend.errors import CleanroomError, Conflict, Invalid, ModelError, ModelUnavailable, TooLarge, TurnRunning
 from backend.llm.agent import Turn
 from backend.llm.backend import BoundModel, ModelBackend
+from backend.llm.core import receipts
+from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry
 from backend.llm.tokens import TokenCounter
 from backend.protocol import ChatEvent, Message, MessageCreated, MessageDeleted, MessageUpdated, TurnError, TurnFinished, TurnStarted
@@ -130,11 +132,8 @@ class Turns:
             later = await messages.list_after(unit.tx, chat_id, user["id"])
             if any(row["turn_id"] != user["turn_id"] for row in later):
                 raise Conflict("A tool was used after that message; send a new one instead.")
-            for row in later:
-                await messages.delete(unit.tx, row["id"])
-            if later:
-                unit.publish(MessageDeleted(chat_id=chat_id, message_ids=[row["id"] for row in later]))
             record = TurnRecord(chat_id, uuid.uuid4().hex)
+            await self._clear_later(unit, record, later)
             asked = await messages.update(unit.tx, user["id"], turn_id=record.turn_id, status="complete", metrics=None)
             assert asked is not None
             unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(asked)))
@@ -142,6 +141,26 @@ class Turns:
             return record.turn_id
 
         return await self._journal.write(restart)
+
+    async def _clear_later(self, unit: Unit, record: TurnRecord, later: list[dict[str, Any]]) -> None:
+        """Delete a turn's rows but the receipts of its commits, which the new run has to know of."""
+        gone = []
+        for row in later:
+            done = [receipt for receipt in receipts.decode(row["content"]) if self._is_commit(receipt)] if _is_receipt(row) else []
+            if done:
+                record.receipt_id, record.receipts = row["id"], done
+                kept = await messages.update(unit.tx, row["id"], content=receipts.encode(done), turn_id=record.turn_id)
+                assert kept is not None
+                unit.publish(MessageUpdated(chat_id=record.chat_id, message=to_message(kept)))
+            else:
+                await messages.delete(unit.tx, row["id"])
+                gone.append(row["id"])
+        if gone:
+            unit.publish(MessageDeleted(chat_id=record.chat_id, message_ids=gone))
+
+    def _is_commit(self, receipt: Receipt) -> bool:
+        tool = self._registry.get(receipt.tool)
+        return tool is not None and tool.effect == "commit" and receipt.succeeded
 
     async def invoke(self, chat_id: str, client_id: str, name: str, arguments: dict[str, Any]) -> str:
         """Run a tool for a person as a turn of its own, to its end. The same `client_id` again starts nothing.
@@ -305,3 +324,7 @@ class Turns:
     def _free(self, turn: RunningTurn) -> None:
         if self._running.get(turn.record.chat_id) is turn:
             del self._running[turn.record.chat_id]
+
+
+def _is_receipt(row: dict[str, Any]) -> bool:
+    return bool(row["role"] == "tool" and not row["is_ephemeral"])

@@ -176,7 +176,7 @@ async def test_weights_that_were_cut_short_are_told_to_who_asks(tmp_path: Path) 
         file.write_bytes(whole.read(20_000_000))
     async with embedded(file) as process:
         async with client_of(process) as client:
-            with pytest.raises(ResponseError, match=r"half\.gguf could not be loaded") as caught:
+            with pytest.raises(ResponseError, match="The model half can't be loaded") as caught:
                 await client.chat("half", [{"role": "user", "content": "hi"}])
         assert caught.value.status_code == 500
         assert process.is_running

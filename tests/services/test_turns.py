@@ -296,3 +296,30 @@ async def test_buttons_are_turns_and_repeat_nothing(client: Client, fake: FakeOl
     await client.refused("invalid", "tool.invoke", chat_id=chat, client_id="b", tool="task_add", arguments={"titel": "x"})
     failed = await client.press(chat, "task_complete", id=99)
     assert (failed["status"], failed["error"]["code"]) == ("failed", "tool_failed")
+
+
+async def test_a_reply_made_anew_knows_what_was_done_for_good(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    fake.script(
+        script.calls(script.tool_call("task_list", {}), script.tool_call("task_add", {"title": "milk"})),
+        script.reply("first"),
+        script.reply("second"),
+    )
+    chat = await client.new_chat()
+    await client.say(chat, "add milk")
+    turn = (await client.ok("turn.regenerate", chat_id=chat))["turn_id"]
+    assert (await client.finished(turn))["status"] == "complete"
+    assert len(rows(tmp_path, "SELECT 1 FROM tasks")) == 1
+    after = [m for m in fake.requests[-1].messages if m["role"] != "system"][-3:]
+    assert [m["role"] for m in after] == ["user", "assistant", "tool"]
+    assert [call["function"]["name"] for call in after[1]["tool_calls"]] == ["task_add"]
+    shown = await client.messages(chat)
+    assert [(m["role"], m["is_ephemeral"]) for m in shown] == [("user", 0), ("tool", 0), ("assistant", 0)]
+    assert shown[-1]["content"] == "second"
+
+
+async def test_only_the_last_turn_of_a_person_can_be_made_anew(client: Client) -> None:
+    chat = await client.new_chat()
+    await client.refused("conflict", "turn.regenerate", chat_id=chat)
+    await client.say(chat, "hi")
+    await client.press(chat, "task_add", title="milk")
+    await client.refused("conflict", "turn.regenerate", chat_id=chat)

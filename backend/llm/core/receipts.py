@@ -14,6 +14,9 @@ from typing import Any
 CALLS_KEPT = 4
 CALL_CHARACTERS = 200
 
+# How the outcome of a call that failed begins.
+FAILED = "failed: "
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
@@ -22,6 +25,10 @@ class Receipt:
     tool: str
     arguments: dict[str, Any]
     outcome: str
+
+    @property
+    def succeeded(self) -> bool:
+        return not self.outcome.startswith(FAILED)
 
     def entry(self) -> dict[str, Any]:
         """The receipt as a JSON object of at most CALL_CHARACTERS: long texts in it are cut."""
@@ -42,16 +49,17 @@ def encode(receipts: list[Receipt]) -> str:
     return _dump(entries)
 
 
-def messages(content: str) -> list[dict[str, Any]]:
-    """The row as a model is sent it: one assistant message with the calls, then each call's result.
-
-    A row that isn't ours (an older program's) gives none.
-    """
+def decode(content: str) -> list[Receipt]:
+    """The receipts in a row's content; none when it isn't ours (an older program's)."""
     try:
-        entries = [entry for entry in json.loads(content) if "tool" in entry]
-    except (ValueError, TypeError):
+        return [Receipt(entry["tool"], entry["arguments"], entry["outcome"]) for entry in json.loads(content) if "tool" in entry]
+    except (ValueError, TypeError, KeyError):
         return []
-    return pair([(entry["tool"], entry["arguments"], entry["outcome"]) for entry in entries])
+
+
+def messages(content: str) -> list[dict[str, Any]]:
+    """The row as a model is sent it: one assistant message with the calls, then each call's result."""
+    return pair([(receipt.tool, receipt.arguments, receipt.outcome) for receipt in decode(content)])
 
 
 def pair(calls: list[tuple[str, dict[str, Any], str]], text: str = "") -> list[dict[str, Any]]:

@@ -54,7 +54,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the database says for this request. `history` ends with the newest user message, oldest first.
+    """What the database says for this request. `history` is oldest first; its newest user message may be
+    followed by the receipt of what an earlier run of the turn has done for good.
 
     `prompt` is None when none was applied; `state` is None when no working state goes out.
     """
@@ -120,10 +121,10 @@ def assemble(
     schemas = [tool.schema for tool in offered_tools(registry, facts.open_families)] + [CURRENT_STATE_SCHEMA] if with_tools else []
     default = DEFAULT_PROMPT if with_tools else DEFAULT_PROMPT_WITHOUT_TOOLS
     opening = [{"role": "system", "content": facts.prompt or default}]
-    *earlier, newest = facts.history
+    earlier, newest, done_before = _split(facts.history)
     history = [_history_messages(row, with_tools) for row in earlier]
     state = _state_messages(facts.state, with_tools)
-    turn = _turn_messages(rounds)
+    turn = [message for row in done_before for message in _history_messages(row, with_tools)] + _turn_messages(rounds)
     fixed = _count([*opening, *state, newest, *turn], counter, model) + counter.json(schemas, model)
     room = num_ctx - min(REPLY_TOKENS, num_ctx // 4)
     if fixed > room:
@@ -149,6 +150,12 @@ def assemble(
         tools_tokens=counter.json(schemas, model),
         left_out_messages=left_out,
     )
+
+
+def _split(history: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], dict[str, Any], Sequence[dict[str, Any]]]:
+    """What stands before the newest user message, that message, and what stands after it."""
+    newest = max(index for index, row in enumerate(history) if row["role"] == "user")
+    return history[:newest], history[newest], history[newest + 1 :]
 
 
 def _history_messages(row: dict[str, Any], with_tools: bool) -> list[Message]:

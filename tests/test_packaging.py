@@ -1,0 +1,85 @@
+"""What is installed is pinned, told where it is chosen, and named without an address."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.settings import PROJECT_FOLDER, Settings
+
+PROJECT = Path(__file__).resolve().parent.parent
+PINNED = sorted(path.name for path in PROJECT.glob("requirements*.txt") if path.with_suffix(".in").exists())
+CHOSEN = sorted(path.name for path in PROJECT.glob("requirements*.in"))
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def requirements(file: str) -> list[str]:
+    """The file's requirements, each with its options on one line."""
+    text = (PROJECT / file).read_text().replace("\\\n", " ")
+    return [line for line in text.splitlines() if line and not line.startswith(("#", "-c"))]
+
+
+def name_of(requirement: str) -> str:
+    found = NAME.match(requirement)
+    assert found, requirement
+    return found.group().lower()
+
+
+def rendered(default: Any) -> str:
+    """A setting's default as the README shows it, in backticks; nothing for an empty one."""
+    if default is None or default == ():
+        return ""
+    return f"`{str(default).replace(f'{PROJECT_FOLDER}/', '')}`"
+
+
+def test_all_requirement_files_are_seen() -> None:
+    assert PINNED == ["requirements-dev.txt", "requirements-node.txt", "requirements.txt"]
+
+
+@pytest.mark.parametrize("file", PINNED)
+def test_every_requirement_is_pinned_with_hashes_and_no_address(file: str) -> None:
+    lines = requirements(file)
+    assert lines
+    loose = [line[:60] for line in lines if not re.match(r"[\w.-]+==[^\s;]+( ; [^-]+?)? +--hash=sha256:[0-9a-f]{64}", line)]
+    assert loose == []
+    assert "://" not in (PROJECT / file).read_text()
+
+
+@pytest.mark.parametrize("file", CHOSEN)
+def test_every_choice_is_among_the_pinned(file: str) -> None:
+    pinned = {name_of(line) for line in requirements(file.replace(".in", ".txt"))}
+    assert {name_of(line) for line in requirements(file)} <= pinned
+
+
+def test_developers_and_users_have_the_same_versions() -> None:
+    pins = [{name_of(line): line.split()[0] for line in requirements(file)} for file in PINNED]
+    for name in set(pins[0]) & set(pins[2]):
+        assert pins[0][name] == pins[2][name]
+
+
+def test_every_choice_has_its_reason() -> None:
+    decisions = (PROJECT / "docs" / "decisions.md").read_text().lower()
+    page = json.loads((PROJECT / "package.json").read_text())
+    chosen = [name_of(line) for file in CHOSEN for line in requirements(file)]
+    chosen += [*page["dependencies"], *page["devDependencies"]]
+    assert [name for name in chosen if name.lower() not in decisions] == []
+
+
+def test_browser_modules_are_pinned_without_an_address() -> None:
+    lock = json.loads((PROJECT / "package-lock.json").read_text())
+    page = json.loads((PROJECT / "package.json").read_text())
+    installed = {path: package for path, package in lock["packages"].items() if path}
+    assert [path for path, package in installed.items() if "resolved" in package or "integrity" not in package] == []
+    for name, version in {**page["dependencies"], **page["devDependencies"]}.items():
+        assert installed[f"node_modules/{name}"]["version"] == version
+
+
+def test_the_readme_shows_every_setting() -> None:
+    expected = [f"| `{field.alias}` | {rendered(field.default)} | {field.description} |" for field in Settings.model_fields.values()]
+    lines = (PROJECT / "README.md").read_text().splitlines()
+    shown = [line.strip() for line in lines if line.startswith(("| `CLEANROOM_", "| `OLLAMA_"))]
+    assert shown == expected, "the table should be:\n" + "\n".join(expected)
