@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,10 +36,10 @@ def role_of(value: Any) -> tuple[str, int]:
 def time_of(value: Any) -> str | None:
     """The moment in our form, ISO 8601 in UTC with microseconds; None when `value` says none."""
     try:
-        moment = _moment(value)
+        moment = _moment(value).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _moment(value: Any) -> datetime:
@@ -48,6 +49,8 @@ def _moment(value: Any) -> datetime:
     except ValueError:
         moment = datetime.fromisoformat(text)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)  # SQLite's CURRENT_TIMESTAMP is UTC
+    if not math.isfinite(number):
+        raise ValueError(text)
     while abs(number) > _SECONDS_LIMIT:
         number /= 1000
     return _EPOCH + timedelta(seconds=number)

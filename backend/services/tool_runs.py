@@ -83,7 +83,11 @@ class ToolRuns:
         if result.completes is not None:
             transaction_id = await self._states.complete(unit, chat_id, working, tool.name, result.completes, record.turn_id)
         await self._states.save(unit.tx, chat_id, working)
-        card_id = await self._add_card(unit, record, working, tool.name, result.card, result.for_model, transaction_id)
+        card = result.card
+        if result.subject is not None:
+            await self._supersede(unit, chat_id, result.subject)
+            card = {**card, "subject": result.subject}
+        card_id = await self._add_card(unit, record, working, tool.name, card, result.for_model, transaction_id)
         receipt = Receipt(tool.name, tool.identity(arguments), result.outcome)
         await self._leave_receipt(unit, record, receipt)
 
