@@ -19,7 +19,7 @@ WORKDIR /app
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libgomp1 \
     && rm -rf /var/lib/apt/lists/*
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin cleanroom \
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin cleanroom \
     && install --directory --owner=cleanroom --group=cleanroom --mode=0700 /data
 COPY --from=packages /app/.venv .venv
 COPY --from=browser /app/node_modules node_modules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,6 +110,16 @@ class ToolRuns:
         working.follow(activity)
         if result.holds is not None and working.active_tool == family.name:
             working.held = result.holds
+
+    async def _supersede(self, unit: Unit, chat_id: str, subject: str) -> None:
+        """Take the buttons off the cards that show an earlier state of the same thing."""
+        for row in await messages.list_ephemeral(unit.tx, chat_id):
+            card = json.loads(row["card"]) if row["card"] else {}
+            if card.get("subject") != subject or card.get("superseded"):
+                continue
+            updated = await messages.update(unit.tx, row["id"], card=card_json({**card, "actions": [], "superseded": True}))
+            assert updated is not None
+            unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(updated)))
 
     async def _fail(self, unit: Unit, record: TurnRecord, tool: Tool | None, name: str, error: CleanroomError, receipt: Receipt) -> None:
         working = await self._states.load(unit.tx, record.chat_id)
