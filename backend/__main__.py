@@ -12,10 +12,11 @@ from contextlib import contextmanager
 
 import uvicorn
 import uvloop
+from starlette.applications import Starlette
 
 from backend.app import create_app, frame_bytes
 from backend.errors import CleanroomError, SettingsError
-from backend.settings import Settings
+from backend.settings import LOOPBACK_OF, Settings
 
 # A socket that does not answer a ping for this long is gone.
 PING_SECONDS = 20
@@ -26,44 +27,61 @@ SHUTDOWN_SECONDS = 3
 class Server(uvicorn.Server):
     """A server that ends by returning, so that what was opened before it is closed after it."""
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def follow_signals(self) -> None:
+        """End by SIGINT and SIGTERM from now on; one that comes during the start ends it once it is started."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
         yield
 
 
 async def run(settings: Settings) -> None:
     """Serve until a signal ends it. Raises a CleanroomError when it can't start."""
     app = create_app(settings)
-    listener = listen(settings)
-    config = uvicorn.Config(
+    server = Server(configure(app, settings))
+    server.follow_signals()
+    with listen(settings) as listener:
+        async with app.router.lifespan_context(app):
+            if not server.should_exit:
+                print(f"Cleanroom is ready at {_url(listener)}", flush=True)
+            await server.serve(sockets=[listener])
+
+
+def configure(app: Starlette, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
-        lifespan="off",  # entered here, so that a failing start is one line and not a traceback
+        lifespan="off",  # entered in `run`, so that a failing start is one line and not a traceback
         ws="websockets-sansio",
         ws_max_size=frame_bytes(settings),
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
+        ws_per_message_deflate=False,  # a stream of small frames gains nothing, and each socket would pay for it
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         log_level="warning",
         server_header=False,
     )
-    async with app.router.lifespan_context(app):
-        host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"Cleanroom is ready at http://{shown}:{port}", flush=True)
-        await Server(config).serve(sockets=[listener])
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    host = LOOPBACK_OF.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listen(settings: Settings) -> socket.socket:
     """Open the listening socket. Raises SettingsError with what to change."""
     try:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=2048)
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SettingsError(f"Can't listen on {settings.host}:{settings.port} ({reason}). Set CLEANROOM_HOST or CLEANROOM_PORT to another.") from None
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by its connections: one that takes no data for so long ends
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 2 * PING_SECONDS * 1000)
+    return listener
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
@@ -105,8 +104,12 @@ async def _carry_out(connection: Connection, command: Command, dispatch: Dispatc
 
 async def _write(websocket: WebSocket, outbox: Outbox) -> None:
     """Write frames until the client is gone, or too far behind to be served."""
-    with suppress(WebSocketDisconnect, RuntimeError, OSError):
+    try:
         while (frame := await outbox.take()) is not None:
             await websocket.send_text(frame)
         if websocket.application_state is WebSocketState.CONNECTED:
             await websocket.close(CLOSE_SLOW, "slow")
+    except (WebSocketDisconnect, RuntimeError, OSError):
+        pass  # the client is gone
+    finally:
+        outbox.close()  # or the reader would wait for room that nobody makes

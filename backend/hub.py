@@ -10,7 +10,8 @@ import asyncio
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import StringIO
 
 from pydantic import BaseModel
 
@@ -36,111 +37,132 @@ class LoggedEvent:
     frame: str
 
 
-@dataclass(slots=True)
-class _Entry:
-    """One frame to be written. `deltas` are the events merged into it, when it is a delta."""
+class _Frame:
+    """A frame to be written as it is."""
 
-    frame: str
-    deltas: list[MessageDelta] = field(default_factory=list)
-    is_reply: bool = False
-    bytes: int = 0
+    def __init__(self, text: str, *, is_reply: bool = False) -> None:
+        self._text = text
+        self.is_reply = is_reply
+        self.bytes = len(text)
 
     def encoded(self) -> str:
-        if len(self.deltas) < 2:
-            return self.frame
-        first, last = self.deltas[0], self.deltas[-1]
-        text = "".join(delta.text for delta in self.deltas)
-        return first.model_copy(update={"seq": last.seq, "first_seq": first.seq, "text": text}).model_dump_json()
+        return self._text
+
+
+class _Deltas:
+    """Deltas of one text that follow each other, to be written as one. The text alone is kept: an event weighs a hundred times more."""
+
+    is_reply = False
+
+    def __init__(self, logged: LoggedEvent, first: MessageDelta) -> None:
+        self._first = first
+        self._frame = logged.frame
+        self._last_seq = first.seq
+        self._text: StringIO | None = None
+        self.bytes = len(logged.frame)
+
+    def add(self, delta: MessageDelta) -> bool:
+        """Take over the next delta; False when it does not continue these."""
+        first = self._first
+        if (delta.message_id, delta.channel, delta.seq) != (first.message_id, first.channel, self._last_seq + 1):
+            return False
+        if self._text is None:
+            self._text = StringIO()
+            self._text.write(first.text)
+        self._text.write(delta.text)
+        self._last_seq = delta.seq
+        self.bytes += len(delta.text)
+        return True
+
+    def encoded(self) -> str:
+        if self._text is None:
+            return self._frame
+        merged = {"seq": self._last_seq, "first_seq": self._first.seq, "text": self._text.getvalue()}
+        return self._first.model_copy(update=merged).model_dump_json()
 
 
 class Outbox:
-    """The frames that wait for one socket, in order. Closed by `overflow` when they grow too many."""
+    """The frames that wait for one socket, in order. It closes itself when they grow too many."""
 
     def __init__(self) -> None:
-        self._entries: deque[_Entry] = deque()
-        self._newest: dict[str, _Entry] = {}
+        self._frames: deque[_Frame | _Deltas] = deque()
+        # The newest waiting frame of each chat, when the chat's next delta may join it.
+        self._growing: dict[str, _Deltas] = {}
         self._bytes = 0
         self._replies = 0
         self._filled = asyncio.Event()
         self._drained = asyncio.Event()
         self._drained.set()
-        self.overflow = False
+        self._is_closed = False
 
     def put_reply(self, frame: str) -> None:
         """Queue a reply, or another frame that belongs to no chat's sequence."""
+        # No delta joins one across a reply: it would overtake the snapshot that the reply may hold.
+        self._growing.clear()
         self._replies += 1
-        if self._replies >= OUTBOX_REPLIES:
+        if self._replies >= OUTBOX_REPLIES and not self._is_closed:
             self._drained.clear()
-        self._append(_Entry(frame, is_reply=True))
+        self._append(_Frame(frame, is_reply=True))
 
     def put_event(self, logged: LoggedEvent) -> None:
         """Queue an event; a delta joins the one before it that still waits, if it continues that one."""
-        if self.overflow:
-            return
         event = logged.event
-        waiting = self._newest.get(event.chat_id)
-        if isinstance(event, MessageDelta):
-            if waiting is not None and _continues(waiting, event):
-                waiting.deltas.append(event)
-                self._grow(waiting, len(event.text))
-                return
-            entry = _Entry(logged.frame, [event])
+        if not isinstance(event, MessageDelta):
+            self._growing.pop(event.chat_id, None)
+            self._append(_Frame(logged.frame))
+            return
+        growing = self._growing.get(event.chat_id)
+        if growing is not None and growing.add(event):
+            self._grow(len(event.text))
         else:
-            entry = _Entry(logged.frame)
-        self._newest[event.chat_id] = entry
-        self._append(entry)
-        self._grow(entry, len(logged.frame))
+            self._growing[event.chat_id] = deltas = _Deltas(logged, event)
+            self._append(deltas)
 
     def put_broadcast(self, frame: str) -> None:
         """Queue an event that stands outside every chat's sequence."""
-        if self.overflow:
-            return
-        entry = _Entry(frame)
-        self._append(entry)
-        self._grow(entry, len(frame))
+        self._append(_Frame(frame))
 
     async def take(self) -> str | None:
-        """Wait for the next frame; None once the socket has fallen too far behind."""
-        while not self._entries and not self.overflow:
+        """Wait for the next frame; None once the outbox is closed."""
+        while not self._frames and not self._is_closed:
             self._filled.clear()
             await self._filled.wait()
-        if self.overflow:
+        if self._is_closed:
             return None
-        entry = self._entries.popleft()
-        self._bytes -= entry.bytes
-        if entry.is_reply:
+        frame = self._frames.popleft()
+        self._growing = {chat: growing for chat, growing in self._growing.items() if growing is not frame}
+        if frame.is_reply:
             self._replies -= 1
             if self._replies < OUTBOX_REPLIES:
                 self._drained.set()
-        elif not self._entries:
-            self._newest.clear()
         else:
-            self._newest = {chat: kept for chat, kept in self._newest.items() if kept is not entry}
-        return entry.encoded()
+            self._bytes -= frame.bytes
+        return frame.encoded()
 
     async def wait_for_room(self) -> None:
         """Wait until so few replies are unread that another command may be taken."""
         await self._drained.wait()
 
-    def _append(self, entry: _Entry) -> None:
-        self._entries.append(entry)
+    def close(self) -> None:
+        """Drop everything, now and from now on: nobody writes it any more."""
+        self._is_closed = True
+        self._frames.clear()
+        self._growing.clear()
         self._filled.set()
+        self._drained.set()
 
-    def _grow(self, entry: _Entry, size: int) -> None:
-        entry.bytes += size
+    def _append(self, frame: _Frame | _Deltas) -> None:
+        if self._is_closed:
+            return
+        self._frames.append(frame)
+        self._filled.set()
+        if not frame.is_reply:
+            self._grow(frame.bytes)
+
+    def _grow(self, size: int) -> None:
         self._bytes += size
         if self._bytes > OUTBOX_BYTES:
-            self.overflow = True
-            self._entries.clear()
-            self._newest.clear()
-            self._filled.set()
-
-
-def _continues(waiting: _Entry, delta: MessageDelta) -> bool:
-    if not waiting.deltas:
-        return False
-    last = waiting.deltas[-1]
-    return last.message_id == delta.message_id and last.channel == delta.channel and last.seq + 1 == delta.seq
+            self.close()
 
 
 class _Log:

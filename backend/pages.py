@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from os import PathLike, stat_result
 from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
 from backend.errors import SettingsError
@@ -22,6 +24,8 @@ NODE_MODULES = PROJECT_FOLDER / "node_modules"
 NO_CACHE = {"cache-control": "no-cache"}
 # Smaller files gain nothing from compression.
 GZIP_BYTES = 500
+# Systems differ in what they call these; a module of another type is refused by browsers.
+SCRIPT_SUFFIXES = (".js", ".mjs")
 
 _IMPORT_MAP_OPENING = '<script type="importmap">'
 
@@ -57,19 +61,20 @@ def _modules() -> dict[str, Path]:
 
 
 class _Folder(StaticFiles):
-    """A folder of ours, with `no-cache` so that its ETags are asked for."""
+    """Files of one folder; those that the browser has already are answered by 304."""
 
-    def file_response(self, full_path: Path | str, stat_result: object, scope: Scope, status_code: int = 200) -> Response:  # type: ignore[override]
-        response = super().file_response(full_path, stat_result, scope, status_code)  # type: ignore[arg-type]
-        response.headers.update(NO_CACHE)
-        return response
+    def file_response(self, full_path: str | PathLike[str], stat_result: stat_result, scope: Scope, status_code: int = 200) -> Response:
+        script = "text/javascript" if Path(full_path).suffix in SCRIPT_SUFFIXES else None
+        response = FileResponse(full_path, status_code, NO_CACHE, media_type=script, stat_result=stat_result)
+        unchanged = self.is_not_modified(response.headers, Headers(scope=scope))
+        return NotModifiedResponse(response.headers) if unchanged else response
 
 
 def _file(url: str, path: Path) -> Route:
-    media_type = "text/javascript" if path.suffix in (".mjs", ".js") else None
+    folder = _Folder(directory=path.parent)
 
-    async def serve(_: Request) -> Response:
-        return FileResponse(path, media_type=media_type, headers=NO_CACHE)
+    async def serve(request: Request) -> Response:
+        return await folder.get_response(path.name, request.scope)
 
     route = Route(url, serve)
     route.app = GZipMiddleware(route.app, GZIP_BYTES)

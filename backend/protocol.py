@@ -129,7 +129,7 @@ class Command(BaseModel):
     # A slow command is carried out beside the socket's next ones, which it must not hold up.
     is_slow: ClassVar[bool] = False
 
-    ref: str | None = Field(default=None, max_length=200)
+    ref: str | None = None
 
 
 ChatId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -155,11 +155,13 @@ class ChatRename(ChatCommand):
 
 
 class ChatUpdate(ChatCommand):
+    """Only the fields that were sent are written; null gives `model` and `ttl_messages` back to the settings."""
+
     type: Literal["chat.update"]
-    pinned: bool | None = None
+    pinned: bool = False
     model: str | None = Field(default=None, max_length=300)
     ttl_messages: int | None = Field(default=None, ge=3, le=5)
-    approval: Literal["after", "before"] | None = None
+    approval: Literal["after", "before"] = "after"
 
 
 class ChatDelete(ChatCommand):

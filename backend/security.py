@@ -12,6 +12,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from backend.settings import LOOPBACK_OF
+
 LOOPBACK_NAME = "localhost"
 
 
@@ -44,7 +46,7 @@ class Guard:
     def __init__(self, app: ASGIApp, *, bound_host: str, allowed_origins: Iterable[str], policy: str) -> None:
         self._app = app
         self._origins = frozenset(allowed_origins)
-        self._hosts = frozenset({bound_host.lower(), *(urlsplit(origin).hostname or "" for origin in self._origins)}) - _ANY_ADDRESS
+        self._hosts = frozenset({bound_host.lower(), *(urlsplit(origin).hostname or "" for origin in self._origins)}) - {""} - LOOPBACK_OF.keys()
         self._headers = {
             "content-security-policy": policy,
             "x-content-type-options": "nosniff",
@@ -84,9 +86,6 @@ class Guard:
         if len(origins) > 1 or origins[0].lower() not in own | self._origins:
             return "Pages of other origins may not use this server. Add the origin to CLEANROOM_ALLOWED_ORIGINS to allow it.\n"
         return None
-
-
-_ANY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
 
 def _host_name(host: str) -> str | None:

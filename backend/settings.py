@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, ValidationError
 
 from backend.errors import SettingsError
 
@@ -20,19 +20,30 @@ PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 OLLAMA_PORT = 11434
 
 
-def _origins(value: Any) -> Any:
-    """Split a comma-separated list; a trailing slash is what people paste from an address bar."""
-    if isinstance(value, str):
-        value = [part.strip().rstrip("/").lower() for part in value.split(",") if part.strip()]
-    return tuple(value)
+DEFAULT_PORTS = {"http": 80, "https": 443}
+# What a server may listen on but no client can ask for, and the address that stands for it on this machine.
+LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-def _check_origins(value: tuple[str, ...]) -> tuple[str, ...]:
-    for origin in value:
-        parts = urlsplit(origin)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
-            raise ValueError("must be origins such as https://chat.example.org, separated by commas")
-    return value
+def _split_list(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Check origins and write each as a browser does: lower case, no slash at the end, no default port."""
+    return tuple(_origin(value.lower().removesuffix("/")) for value in values)
+
+
+def _origin(text: str) -> str:
+    reason = "must be origins such as https://chat.example.org, separated by commas"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise ValueError(reason) from None
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or "@" in text or text != f"{parts.scheme}://{parts.netloc}":
+        raise ValueError(reason)
+    return text.removesuffix(f":{port}") if port == DEFAULT_PORTS[parts.scheme] else text
 
 
 def _database_url(value: str) -> str:
@@ -43,23 +54,21 @@ def _database_url(value: str) -> str:
 
 def _ollama_url(value: str) -> str:
     """Resolve what `OLLAMA_HOST` may hold (host, :port, host:port, URL) as Ollama's own client does."""
-    text = value.strip() or "127.0.0.1"
-    scheme, separator, rest = text.partition("://")
-    if not separator:
-        scheme, rest = "http", text
-        default_port = OLLAMA_PORT
-    else:
-        default_port = 443 if scheme == "https" else 80
+    scheme, separator, rest = value.strip().rpartition("://")
+    scheme = scheme.lower() if separator else "http"
+    default_port = DEFAULT_PORTS.get(scheme) if separator else OLLAMA_PORT
+    if rest.count(":") > 1 and not rest.startswith("["):  # a bare IPv6 address
+        rest = f"[{rest}]"
+    reason = "must be a host, host:port or http(s) URL"
     try:
         parts = urlsplit(f"{scheme}://{rest}")
         port = parts.port or default_port
-    except ValueError as error:
-        raise ValueError("must be a host, host:port or http(s) URL") from error
-    if scheme not in ("http", "https") or parts.query or parts.username:
-        raise ValueError("must be a host, host:port or http(s) URL")
+    except ValueError:
+        raise ValueError(reason) from None
+    if scheme not in DEFAULT_PORTS or parts.query or parts.fragment or "@" in rest or any(character.isspace() for character in rest):
+        raise ValueError(reason)
     host = parts.hostname or "127.0.0.1"
-    if host == "0.0.0.0":  # what a server binds to; a client has to name the machine
-        host = "127.0.0.1"
+    host = LOOPBACK_OF.get(host, host)
     if ":" in host:
         host = f"[{host}]"
     return f"{scheme}://{host}:{port}{parts.path.rstrip('/')}"
@@ -81,7 +90,7 @@ class Settings(BaseModel):
     embedded: Literal["auto", "always", "never"] = Field(
         "auto", alias="CLEANROOM_EMBEDDED", description="when the embedded model answers: auto (no Ollama found), always, never"
     )
-    embedded_model: Path | None = Field(None, alias="CLEANROOM_EMBEDDED_MODEL", description="a GGUF file for the embedded model")
+    embedded_model: FilePath | None = Field(None, alias="CLEANROOM_EMBEDDED_MODEL", description="a GGUF file for the embedded model")
     ttl_messages: int = Field(4, alias="CLEANROOM_TTL_MESSAGES", ge=3, le=5, description="unrelated messages until working material goes, 3 to 5")
     history_limit: int = Field(12, alias="CLEANROOM_HISTORY_LIMIT", ge=1, le=12, description="most messages of history that a model is sent")
     history_step: int = Field(6, alias="CLEANROOM_HISTORY_STEP", ge=1, le=12, description="messages by which the history's start moves; 1 slides it every turn")
@@ -92,9 +101,9 @@ class Settings(BaseModel):
         None, alias="CLEANROOM_NUM_CTX", ge=256, le=1_048_576, description="context window in tokens; empty: the model's own, at most 8192"
     )
     first_token_seconds: float = Field(
-        600, alias="CLEANROOM_FIRST_TOKEN_SECONDS", gt=0, description="seconds to wait for a model's first word before giving up"
+        600, alias="CLEANROOM_FIRST_TOKEN_SECONDS", gt=0, le=86_400, description="seconds to wait for a model's first word before giving up"
     )
-    allowed_origins: Annotated[tuple[str, ...], BeforeValidator(_origins), AfterValidator(_check_origins)] = Field(
+    allowed_origins: Annotated[tuple[str, ...], BeforeValidator(_split_list), AfterValidator(_origins)] = Field(
         (), alias="CLEANROOM_ALLOWED_ORIGINS", description="further origins that may open the page, separated by commas"
     )
     max_message_bytes: int = Field(1_048_576, alias="CLEANROOM_MAX_MESSAGE_BYTES", ge=1024, le=16_777_216, description="longest message in bytes of UTF-8")
@@ -111,9 +120,16 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
-            raise SettingsError(f"{name}={values.get(name)!r} can't be used: {_reason(first['msg'])}.") from None
+            raise SettingsError(f"{name}={values[name]!r} can't be used: it {_reason(name, first['msg'])}.") from None
 
 
-def _reason(message: str) -> str:
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
-    return message[0].lower() + message[1:]
+def _reason(name: str, message: str) -> str:
+    """What the variable may be: a range where it has one, else pydantic's words or our own."""
+    field = next(field for field in Settings.model_fields.values() if field.alias == name)
+    limits = {limit: getattr(part, limit) for part in field.metadata for limit in ("ge", "gt", "le") if hasattr(part, limit)}
+    if limits:
+        low = f"above {limits['gt']}" if "gt" in limits else f"from {limits['ge']}"
+        return f"must be a number {low} to {limits['le']}"
+    if field.annotation == FilePath | None:
+        return "must be the path of a file"
+    return message.removeprefix("Value error, ").removeprefix("Input ")

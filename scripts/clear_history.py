@@ -43,8 +43,8 @@ def main() -> int:
         print(f"clear_history: {error.message}", file=sys.stderr)
     except OSError as error:
         print(f"clear_history: {error.filename or 'a file'} can't be written: {error.strerror}.", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("\nclear_history: stopped.", file=sys.stderr)
+    except (KeyboardInterrupt, EOFError):
+        print("\nclear_history: stopped at the question; nothing was deleted.", file=sys.stderr)
     return 1
 
 

@@ -6,6 +6,7 @@ Knows nothing of Ollama's HTTP but how a refusal looks.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -18,6 +19,10 @@ from backend.embedded.wire import Refused
 
 # The prefixes of chats that lost the slot to another are kept in memory, 8 GiB of them by default.
 PREFIX_CACHE_MIB = 256
+
+# Its threads wait for each other at every step, so one that lost its core to another program holds up
+# all: on 2 busy cores, 2 threads made 1 token a second and 1 thread made 9.
+THREADS = max(1, (os.cpu_count() or 2) // 2)
 
 EVENT_PREFIX = b"data: "
 LAST_EVENT = b"data: [DONE]"
@@ -33,6 +38,7 @@ class Engine:
         params.n_ctx = context_tokens
         params.n_parallel = 1  # n_ctx is shared between the slots
         params.cache_ram_mib = PREFIX_CACHE_MIB
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
         params.api_keys = [self._key]
         params.ui = False
         params.endpoint_slots = False

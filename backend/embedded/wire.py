@@ -22,6 +22,10 @@ DEFAULT_SYSTEM_MESSAGE = {"role": "system", "content": "You are a helpful assist
 # Room for the context is taken at the start, and a large model's own can be more than the machine has.
 MAX_CONTEXT_TOKENS = 8192
 
+# A model this small tells the capital of France at its likeliest words and nonsense beside them; the penalty
+# keeps it from saying the same sentence for ever.
+DEFAULT_OPTIONS = {"temperature": 0, "repeat_penalty": 1.1}
+
 NUMBER = (int, float)
 
 # Ollama's name of an option: llama.cpp's name, and what its value may be.
@@ -110,7 +114,7 @@ class ChatRequest:
         messages = self.messages
         if all(message["role"] != "system" for message in messages):
             messages = [DEFAULT_SYSTEM_MESSAGE, *messages]
-        return self.options | {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+        return DEFAULT_OPTIONS | self.options | {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
 
 
 def tagged(name: str) -> str:

@@ -14,15 +14,15 @@ from typing import Any, Literal, Protocol
 
 from backend.errors import ModelBusy, ToolFailed
 from backend.llm.core.tool_injector import Exchange, Request, Round
-from backend.llm.textcall import may_become_call, parse_call
+from backend.llm.textcall import call_openings, may_become_call, parse_call
 from backend.llm.wire import Chunk, Done, ToolCall
 
 # Requests of one turn that may end in tool calls.
 MAX_TOOL_ROUNDS = 8
 # Calls carried out of one reply; further ones are left out of the conversation.
 MAX_CALLS_A_ROUND = 8
-# Failed calls of one turn: the first, and two that try to mend it.
-MAX_FAILED_CALLS = 3
+# Rounds of one turn in which calls fail: the first, and two that try to mend it.
+MAX_FAILED_ROUNDS = 3
 # The same call with the same arguments: a model that repeats it a third time is in a loop.
 MAX_SAME_CALLS = 3
 
@@ -98,7 +98,7 @@ class Turn:
     clock: Callable[[], float]
     rounds: list[Round] = field(default_factory=list)
     last_reply: Reply = field(default_factory=Reply)
-    failed_calls: int = 0
+    _failed_rounds: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
     _failed: set[str] = field(default_factory=set)
 
@@ -139,6 +139,7 @@ class Turn:
     async def _stream(self, request: Request, options: dict[str, Any]) -> None:
         reply, started = self.last_reply, self.clock()
         offered = [tool["function"]["name"] for tool in request.tools]
+        openings = call_openings(offered)
         shown = 0
         stream = self.model.stream(request.messages, request.tools, options)
         async with aclosing(_with_notice(stream, self.journal)) as chunks:
@@ -150,34 +151,42 @@ class Turn:
                 reply.text += chunk.text
                 reply.calls += chunk.tool_calls
                 reply.done = chunk.done or reply.done
-                if reply.text[shown:].strip() and not (offered and may_become_call(reply.text)):
+                if reply.text[shown:].strip() and (shown or not may_become_call(reply.text, openings)):
                     await self.journal.text(reply.text[shown:])
                     shown = len(reply.text)
-        if not reply.calls and offered and (call := parse_call(reply.text, offered)):
-            reply.calls, reply.text = (call,), ""
+        if not shown and (call := parse_call(reply.text, offered)):
+            reply.calls, reply.text = reply.calls or (call,), ""  # some servers send the call and its text
         elif reply.text[shown:] and reply.text.strip():
             await self.journal.text(reply.text[shown:])
 
     async def _carry_out(self, reply: Reply) -> None:
         exchanges: list[Exchange] = []
+        failures: dict[str, str] = {}
         for call in reply.calls[:MAX_CALLS_A_ROUND]:
             result = await self.journal.call(call)
             exchanges.append(result.exchange)
-            self._check_progress(call, result)
+            key = json.dumps([call.name, call.arguments], sort_keys=True)
+            if result.failed:
+                failures[key] = result.exchange.for_model
+            else:
+                self._check_repetition(call.name, key)
         self.rounds.append(Round(reply.text, tuple(exchanges)))
+        self._check_failures(failures)
 
-    def _check_progress(self, call: ToolCall, result: CallResult) -> None:
-        """Raise when calling goes in circles: failing again and again, or the same call over and over."""
-        key = json.dumps([call.name, call.arguments], sort_keys=True, default=str)
+    def _check_repetition(self, name: str, key: str) -> None:
         self._seen[key] = self._seen.get(key, 0) + 1
-        if not result.failed:
-            if self._seen[key] >= MAX_SAME_CALLS:
-                raise ToolFailed(f"The model called {call.name} with the same arguments {MAX_SAME_CALLS} times and was stopped.")
+        if self._seen[key] >= MAX_SAME_CALLS:
+            raise ToolFailed(f"The model called {name} with the same arguments {MAX_SAME_CALLS} times and was stopped.")
+
+    def _check_failures(self, failures: dict[str, str]) -> None:
+        """Raise when a call fails that has failed before, or when mending has been tried often enough."""
+        if not failures:
             return
-        self.failed_calls += 1
-        if key in self._failed or self.failed_calls >= MAX_FAILED_CALLS:
-            raise ToolFailed(f"The model's calls went on failing and the turn was stopped. The last one: {result.exchange.for_model}")
-        self._failed.add(key)
+        self._failed_rounds += 1
+        if self._failed & failures.keys() or self._failed_rounds >= MAX_FAILED_ROUNDS:
+            last = list(failures.values())[-1]
+            raise ToolFailed(f"The model's calls went on failing and the turn was stopped. The last one: {last}")
+        self._failed |= failures.keys()
 
 
 async def _with_notice(stream: AsyncIterator[Chunk], journal: Journal) -> AsyncGenerator[Chunk, None]:

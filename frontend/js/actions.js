@@ -61,6 +61,7 @@ export function createActions({ client, store, outbox, drafts, newId }) {
       const { open, active } = store.tabs.value;
       for (const id of [active, ...open.filter((id) => id !== active)]) if (id) subscribe(id);
       loadTools();
+      if (problem.value?.code === "disconnected") problem.value = null;
     },
     resumeOutbox() {
       outbox.entries.value.filter((entry) => entry.state === "sending").forEach(deliver);

@@ -24,11 +24,11 @@ const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte
 const socketUrl = () => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
 
 function start() {
-  const storage = createStorage(localStorage);
+  const storage = createStorage(() => localStorage);
   const preferences = createPreferences(storage, { wide: matchMedia("(width > 1000px)").matches });
   const i18n = createI18n(preferences.language, navigator.languages);
   const store = createStore({ storage, frame: nextFrame });
-  const outbox = createOutbox(createStorage(sessionStorage));
+  const outbox = createOutbox(createStorage(() => sessionStorage));
   const drafts = createDrafts(storage);
   const ui = createUi();
 
@@ -64,6 +64,7 @@ function start() {
   });
   listenToKeys(window, app);
   addEventListener("online", client.retryNow);
+  addEventListener("pagehide", drafts.flush);
   render(h(AppContext.Provider, { value: app }, h(Workspace)), document.getElementById("app"));
   client.start();
   actions.resumeOutbox();

@@ -22,8 +22,18 @@ export function createDrafts(storage) {
     return texts.get(chatId);
   }
 
+  /** Write at once what would be written in a moment. */
+  function flush() {
+    for (const [chatId, timer] of timers) {
+      clearTimeout(timer);
+      storage.write(keyOf(chatId), texts.get(chatId));
+    }
+    timers.clear();
+  }
+
   function forget(chatId) {
     clearTimeout(timers.get(chatId));
+    timers.delete(chatId);
     texts.delete(chatId);
     storage.write(keyOf(chatId), null);
   }
@@ -31,6 +41,7 @@ export function createDrafts(storage) {
   return {
     read,
     keep,
+    flush,
     forget,
     /** The last text that something other than typing put in front, as `{chatId, text}`. */
     replaced,

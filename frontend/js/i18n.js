@@ -16,7 +16,7 @@ export function createI18n(choice, preferred) {
     has: (key) => key in tools.value.catalogue,
     t: (key, params) => translate(tools.value, key, params),
     number: (value) => tools.value.grouped.format(value),
-    seconds: (ms) => tools.value.decimal.format(ms / 1000),
+    seconds: (ms) => tools.value.short.format(ms / 1000),
     decimal: (value) => tools.value.decimal.format(value),
     megabytes: (bytes) => tools.value.precise.format(bytes / 1_048_576),
     dateTime: (iso) => tools.value.dateTime.format(new Date(iso)),
@@ -31,6 +31,7 @@ function toolsFor(language) {
     plural: new Intl.PluralRules(language),
     grouped: new Intl.NumberFormat(language, { useGrouping: "always" }),
     decimal: new Intl.NumberFormat(language, { maximumFractionDigits: 1 }),
+    short: new Intl.NumberFormat(language, { maximumSignificantDigits: 2 }),
     precise: new Intl.NumberFormat(language, { maximumFractionDigits: 2 }),
     dateTime: new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "short" }),
   };

@@ -7,12 +7,16 @@ export function createUi() {
   const drawer = signal(null);
   const announcement = signal("");
   const filterFocus = signal(0);
+  const followed = signal(0);
 
   return {
     dialog,
     drawer,
     announcement,
     filterFocus,
+    followed,
+    /** The person sent something: what comes of it is what they want to see. */
+    followEnd: () => followed.value++,
     /** `kind`: help, rename or delete; the last two with a `chatId`. */
     openDialog: (kind, fields = {}) => (dialog.value = { kind, ...fields }),
     closeDialog: () => (dialog.value = null),

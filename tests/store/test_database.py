@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ async def test_ten_transactions_at_once_half_raising_leave_the_good_rows(databas
             raise ValueError(number)
 
     await database.read(lambda tx: tx.fetch_value("SELECT 1"))
-    results = await asyncio.gather(*(database.write(lambda tx, n=n: read_then_write(tx, n)) for n in range(10)), return_exceptions=True)
+    results = await asyncio.gather(*(database.write(partial(read_then_write, number=n)) for n in range(10)), return_exceptions=True)
 
     assert [type(result) for result in results] == [type(None), ValueError] * 5
     assert await contents(database) == ["0", "2", "4", "6", "8"]
@@ -141,7 +142,7 @@ async def test_then_is_called_in_the_order_of_the_commits_before_the_next_writer
             assert other.execute("SELECT COUNT(*) FROM chat_messages WHERE id = ?", (message_id,)).fetchone() == (1,)
         happened.append(f"then {message_id}")
 
-    await asyncio.gather(*(database.write(lambda tx, n=n: work(tx, n), published) for n in range(1, 5)))
+    await asyncio.gather(*(database.write(partial(work, number=n), published) for n in range(1, 5)))
     assert happened == [event for n in range(1, 5) for event in (f"begin {n}", f"then {n}")]
 
 
@@ -227,6 +228,17 @@ async def test_a_full_disk_is_said_and_the_next_write_works(database: Database) 
     assert await contents(database) == ["fits"]
 
 
+async def test_a_unit_holds_the_file_from_its_beginning(database: Database) -> None:
+    async def read_then_write(tx: Connection) -> None:
+        await tx.fetch_value("SELECT COUNT(*) FROM chat_messages")
+        with closing(sqlite3.connect(database.path, timeout=0, isolation_level=None)) as other, pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("DELETE FROM chats")
+        await add_message(tx, "still valid")
+
+    await database.write(read_then_write)
+    assert await contents(database) == ["still valid"]
+
+
 async def test_a_lock_that_goes_away_is_waited_for(database: Database) -> None:
     with held_by_another_program(database.path) as other:
         threading.Timer(0.3, other.execute, ["ROLLBACK"]).start()
@@ -249,7 +261,7 @@ async def test_a_mistake_in_sql_stays_a_programming_error(database: Database) ->
 
 async def test_ids_of_deleted_drafts_are_never_used_again(database: Database) -> None:
     for table in ("chat_messages", "system_prompts", "tasks", "notes", "snapshots", "context_events"):
-        sql = await database.read(lambda tx, table=table: tx.fetch_value("SELECT sql FROM sqlite_master WHERE name = :name", {"name": table}))
+        sql = await database.read(partial(Connection.fetch_value, sql="SELECT sql FROM sqlite_master WHERE name = :name", values={"name": table}))
         assert "AUTOINCREMENT" in sql, table
     first = await database.write(lambda tx: add_message(tx, "draft"))
     await database.write(lambda tx: tx.execute("DELETE FROM chat_messages"))
@@ -269,9 +281,9 @@ async def test_deleting_a_chat_takes_its_rows_and_leaves_the_facts(database: Dat
     await database.write(fill)
     await database.write(lambda tx: tx.execute("DELETE FROM chats WHERE id = 'c'"))
     for table in ("chat_messages", "session_states", "system_prompts", "snapshots", "context_events"):
-        assert await database.read(lambda tx, table=table: tx.fetch_value(f"SELECT COUNT(*) FROM {table}")) == 0, table
+        assert await database.read(partial(Connection.fetch_value, sql=f"SELECT COUNT(*) FROM {table}")) == 0, table
     for table in ("tasks", "notes"):
-        assert await database.read(lambda tx, table=table: tx.fetch_all(f"SELECT session_id FROM {table}")) == [{"session_id": None}]
+        assert await database.read(partial(Connection.fetch_all, sql=f"SELECT session_id FROM {table}")) == [{"session_id": None}]
 
 
 async def test_after_a_scrub_deleted_text_is_in_no_file(database: Database) -> None:

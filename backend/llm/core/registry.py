@@ -22,6 +22,12 @@ from backend.store.database import Connection
 
 Effect = Literal["read", "draft", "commit"]
 
+# What is told of a bad call: names in it are the caller's own, as many and as long as it likes.
+MISTAKES_TOLD = 5
+NAME_CHARACTERS = 60
+# Numbers of versions and facts; a database has no room for every number that a model can write.
+LARGEST_NUMBER = 999_999_999
+
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
@@ -77,12 +83,9 @@ class Tool:
     for_model: bool
     identified_by: tuple[str, ...]
     arguments: type[BaseModel]
+    parameters: dict[str, Any]
+    """The arguments as a JSON schema, made once: every request needs it."""
     function: Callable[..., Awaitable[ToolResult]]
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The arguments as a JSON schema."""
-        return _plain_schema(self.arguments.model_json_schema())
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -97,8 +100,8 @@ class Tool:
         try:
             checked = self.arguments.model_validate(arguments)
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_context=False, include_input=False)
-            fields = {".".join(str(part) for part in item["loc"]) or "arguments": item["msg"] for item in errors}
+            errors = error.errors(include_url=False, include_context=False, include_input=False)[:MISTAKES_TOLD]
+            fields = {".".join(str(part) for part in item["loc"])[:NAME_CHARACTERS]: item["msg"] for item in errors}
             named = "; ".join(f"{name}: {reason}" for name, reason in fields.items())
             raise Invalid(f"Wrong arguments for {self.name}: {named}.", fields) from None
         return {name: getattr(checked, name) for name in checked.model_fields_set}
@@ -141,9 +144,10 @@ class Family:
             description = inspect.getdoc(function)
             if not description:
                 raise ValueError(f"the tool {name} needs a docstring: the model reads it")
+            arguments = _arguments_of(function)
             tool = Tool(
                 name=name, family=self, description=description, effect=effect, is_entry=entry, for_model=for_model,
-                identified_by=identified_by, arguments=_arguments_of(function), function=function,
+                identified_by=identified_by, arguments=arguments, parameters=_plain_schema(arguments.model_json_schema()), function=function,
             )  # fmt: skip
             self.tools.append(tool)
             return function

@@ -27,7 +27,7 @@ DEFAULT_PROMPT = (
     "and say that something is done only when a tool's result says so."
 )
 # A small model without tools is confused by talk of tools.
-DEFAULT_PROMPT_WITHOUT_TOOLS = "You are a helpful assistant. Answer shortly and in the language of the question."
+DEFAULT_PROMPT_WITHOUT_TOOLS = "You are a helpful assistant."
 
 # Room that is left for the reply.
 REPLY_TOKENS = 1_024

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from backend.errors import Conflict, ToolFailed
 from backend.llm.core.cards import Card, action, diff, notice, preview, table
-from backend.llm.core.registry import Family, StateSection, ToolContext, ToolResult
+from backend.llm.core.registry import LARGEST_NUMBER, Family, StateSection, ToolContext, ToolResult
 from backend.store import prompts
 
 family = Family("system_prompt")
@@ -20,7 +20,7 @@ HEAD_WORDS = 40
 DRAFT = "system_prompt.draft"
 
 Content = Annotated[str, Field(min_length=1, max_length=50_000, description="The whole text of the new prompt.")]
-Version = Annotated[int, Field(ge=1, description="Number of the version.")]
+Version = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, description="Number of the version.")]
 
 
 @family.tool("read", entry=True, identified_by=("version",))
@@ -49,7 +49,7 @@ async def _view_version(context: ToolContext, version: int) -> ToolResult:
     row = await prompts.get_version(context.tx, context.session_id, version)
     if row is None:
         raise ToolFailed(f"There is no version {version} of this chat's system prompt; system_prompt_versions lists them.")
-    text = f"Version {version}, {row['status']}:\n{row['content']}"
+    text = _for_model(row)
     if row["status"] == "draft":
         card = await _draft_card(context, row)
         return ToolResult(for_model=text, card=card, outcome=f"ok, draft {version}", subject=DRAFT, holds={"draft": version})
@@ -120,7 +120,7 @@ async def system_prompt_discard(context: ToolContext) -> ToolResult:
 async def system_prompt_versions(context: ToolContext) -> ToolResult:
     """List this chat's prompt versions with their status."""
     rows = await prompts.list_versions(context.tx, context.session_id)
-    lines = [f"{row['version']} {row['status']}: {_head(row['content'], 12)}" for row in rows]
+    lines = [f"{row['version']} {row['status']}" for row in rows]
     columns = ["version", "status", "created_at", "content"]
     cells = [[row["version"], row["status"], row["created_at"], _head(row["content"], HEAD_WORDS)] for row in rows]
     buttons = [action("roll_back", "system_prompt_rollback", {"version": row["version"]}) for row in rows if row["status"] == "superseded"][:1]
@@ -131,7 +131,7 @@ async def system_prompt_versions(context: ToolContext) -> ToolResult:
 
 @family.tool("commit", identified_by=("version",))
 async def system_prompt_rollback(
-    context: ToolContext, version: Annotated[int, Field(ge=0, description="Number of the version; 0 for no prompt.")]
+    context: ToolContext, version: Annotated[int, Field(ge=0, le=LARGEST_NUMBER, description="Number of the version; 0 for no prompt.")]
 ) -> ToolResult:
     """Put an earlier version in force again, as a new version."""
     current = await prompts.get_with_status(context.tx, context.session_id, "applied")
@@ -194,6 +194,13 @@ def _applied_card(title_key: str, before: str, before_version: int, after: str, 
     title = f"System prompt, version {version}" if version else "System prompt removed"
     key = title_key if version else "card.system_prompt.removed"
     return diff(title, before, after, actions=[undo], title_key=key, params={"version": version, **params})
+
+
+def _for_model(row: dict[str, Any]) -> str:
+    """A version for the model. What is over, as a draft or in force, is the person's to read: a model would follow it."""
+    if row["status"] in ("superseded", "discarded"):
+        return f"Version {row['version']}, {row['status']}, is shown to the person."
+    return f"Version {row['version']}, {row['status']}:\n{row['content']}"
 
 
 def _head(text: str, words: int) -> str:

@@ -8,12 +8,12 @@ from pydantic import Field
 
 from backend.errors import ToolFailed
 from backend.llm.core.cards import action, item_list, notice
-from backend.llm.core.registry import Family, StateSection, ToolContext, ToolResult
+from backend.llm.core.registry import LARGEST_NUMBER, Family, StateSection, ToolContext, ToolResult
 from backend.store import tasks
 
 family = Family("tasks")
 
-TaskId = Annotated[int, Field(ge=1, description="Number of the task.")]
+TaskId = Annotated[int, Field(ge=1, le=LARGEST_NUMBER, description="Number of the task.")]
 Title = Annotated[str, Field(min_length=1, max_length=500, description="What is to be done.")]
 
 

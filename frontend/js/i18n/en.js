@@ -6,6 +6,7 @@ export default {
   "action.delete": "Delete",
   "action.discard": "Discard",
   "action.edit": "Edit",
+  "action.list": "Show all",
   "action.keep_as_note": "Keep as note",
   "action.reopen": "Reopen",
   "action.roll_back": "Roll back",
@@ -34,6 +35,10 @@ export default {
   "card.rows": { one: "{count} row of {total} shown", other: "{count} rows of {total} shown" },
   "card.system_prompt.applied": "System prompt · version {version} applied",
   "card.system_prompt.default": "System prompt · none applied yet",
+  "card.system_prompt.default_body": "The chat uses Cleanroom's own prompt.",
+  "card.system_prompt.discarded_body": "The prompt in force stays as it is.",
+  "card.system_prompt.removed": "System prompt · removed, Cleanroom's own is in force",
+  "card.system_prompt.version": "System prompt · version {version}",
   "card.system_prompt.discarded": "System prompt · draft {version} discarded",
   "card.system_prompt.draft": "System prompt · draft {version}",
   "card.system_prompt.draft_changed": "The draft changed meanwhile · now draft {version}",
@@ -44,6 +49,7 @@ export default {
   "card.task.completed": "Task {id} completed",
   "card.task.deleted": "Task {id} deleted",
   "card.task.list": "Tasks · {open} open of {total}",
+  "card.task.restored": "Task {id} restored",
   "card.task.updated": "Task {id} changed",
   "card.temporary": "temporary",
   "card.tool_failed": "“{tool}” did not work",
@@ -68,6 +74,11 @@ export default {
     one: "Cleared: {count} temporary message ({family}), {tokens} tokens",
     other: "Cleared: {count} temporary messages ({family}), {tokens} tokens",
   },
+
+  "column.content": "Text",
+  "column.created_at": "Created",
+  "column.status": "State",
+  "column.version": "Version",
 
   "composer.label": "Message",
   "composer.placeholder": "Message…   / for tools",
@@ -215,6 +226,11 @@ export default {
   "slash.optional": "optional",
   "slash.run": "Run",
 
+  "status.applied": "in force",
+  "status.discarded": "discarded",
+  "status.draft": "draft",
+  "status.superseded": "replaced",
+
   "tabs.close": "Close tab",
   "tabs.label": "Open chats",
   "tabs.running": "Reply under way:",
@@ -239,6 +255,7 @@ export default {
   "tool.task_complete": "Complete a task",
   "tool.task_delete": "Delete a task",
   "tool.task_list": "List tasks",
+  "tool.task_restore": "Restore a task",
   "tool.task_update": "Change a task",
 
   "ttl.clear": "Clear now",

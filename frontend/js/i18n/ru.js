@@ -6,6 +6,7 @@ export default {
   "action.delete": "Удалить",
   "action.discard": "Отбросить",
   "action.edit": "Изменить",
+  "action.list": "Показать все",
   "action.keep_as_note": "В заметки",
   "action.reopen": "Открыть снова",
   "action.roll_back": "Откатить",
@@ -39,6 +40,10 @@ export default {
   },
   "card.system_prompt.applied": "Системный промпт · применена версия {version}",
   "card.system_prompt.default": "Системный промпт · ещё не задан",
+  "card.system_prompt.default_body": "Чат использует собственный промпт Cleanroom.",
+  "card.system_prompt.discarded_body": "Действующий промпт остался прежним.",
+  "card.system_prompt.removed": "Системный промпт · снят, действует собственный промпт Cleanroom",
+  "card.system_prompt.version": "Системный промпт · версия {version}",
   "card.system_prompt.discarded": "Системный промпт · черновик {version} отброшен",
   "card.system_prompt.draft": "Системный промпт · черновик {version}",
   "card.system_prompt.draft_changed": "Черновик тем временем изменился · теперь черновик {version}",
@@ -54,6 +59,7 @@ export default {
   "card.task.completed": "Задача {id} выполнена",
   "card.task.deleted": "Задача {id} удалена",
   "card.task.list": "Задачи · открыто {open} из {total}",
+  "card.task.restored": "Задача {id} восстановлена",
   "card.task.updated": "Задача {id} изменена",
   "card.temporary": "временно",
   "card.tool_failed": "«{tool}» не получилось",
@@ -80,6 +86,11 @@ export default {
     many: "Убрано: {count} временных сообщений ({family}), токенов: {tokens}",
     other: "Убрано: {count} временного сообщения ({family}), токенов: {tokens}",
   },
+
+  "column.content": "Текст",
+  "column.created_at": "Создана",
+  "column.status": "Состояние",
+  "column.version": "Версия",
 
   "composer.label": "Сообщение",
   "composer.placeholder": "Сообщение…   / — инструменты",
@@ -239,6 +250,11 @@ export default {
   "slash.optional": "необязательно",
   "slash.run": "Выполнить",
 
+  "status.applied": "действует",
+  "status.discarded": "отброшена",
+  "status.draft": "черновик",
+  "status.superseded": "заменена",
+
   "tabs.close": "Закрыть вкладку",
   "tabs.label": "Открытые чаты",
   "tabs.running": "Идёт ответ:",
@@ -263,6 +279,7 @@ export default {
   "tool.task_complete": "Выполнить задачу",
   "tool.task_delete": "Удалить задачу",
   "tool.task_list": "Список задач",
+  "tool.task_restore": "Восстановить задачу",
   "tool.task_update": "Изменить задачу",
 
   "ttl.clear": "Убрать сейчас",

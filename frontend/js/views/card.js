@@ -1,10 +1,10 @@
 // A tool result's face for the person: preview, diff, table, list or notice, with its buttons.
 // Everything in it is set as text; a Markdown preview goes through the sanitiser.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { revealUnseen } from "../text.js";
 import { Fold, Revealed } from "./controls.js";
-import { useApp } from "./context.js";
+import { useApp, useRunning } from "./context.js";
 import { DiffSize, DiffView, useDiff } from "./diff-view.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
@@ -35,8 +35,10 @@ export function Card({ message }) {
 
 function CardTitle({ card }) {
   const { t, has } = useApp();
-  if (card.title_key && has(card.title_key)) return t(card.title_key, plain(card.params));
-  return html`<${Revealed} text=${card.title ?? ""} />`;
+  if (!card.title_key || !has(card.title_key)) return html`<${Revealed} text=${card.title ?? ""} />`;
+  const params = plain(card.params);
+  if (has(`tool.${params.tool}`)) params.tool = t(`tool.${params.tool}`);
+  return t(card.title_key, params);
 }
 
 // Ids and versions are names, not amounts: they are not grouped in thousands. Counts choose the plural form.
@@ -85,17 +87,22 @@ function HiddenCharacters({ card }) {
 }
 
 function Table({ card }) {
-  const { t } = useApp();
+  const { t, has } = useApp();
   const { columns, rows, total_rows: total = rows.length } = card;
   return html`<div class="scroll-x table" tabindex="0" role="group" aria-label=${t("card.table")}>
-      <table><thead><tr>${columns.map((column, i) => html`<th key=${i} scope="col"><${Revealed} text=${String(column)} /></th>`)}</tr></thead>
-      <tbody>${rows.map((row, i) => html`<tr key=${i}>${row.map((cell, j) => html`<td key=${j}><${Cell} value=${cell} /></td>`)}</tr>`)}</tbody></table>
+      <table><thead><tr>${columns.map((column, i) => html`<th key=${i} scope="col">${has(`column.${column}`) ? t(`column.${column}`) : html`<${Revealed} text=${String(column)} />`}</th>`)}</tr></thead>
+      <tbody>${rows.map((row, i) => html`<tr key=${i}>${row.map((cell, j) => html`<td key=${j}><${Cell} value=${cell} column=${columns[j]} /></td>`)}</tr>`)}</tbody></table>
     </div>
     ${(card.truncated || rows.length < total) && html`<p class="card-note">${t("card.rows", { count: rows.length, total })}</p>`}`;
 }
 
-const Cell = ({ value }) =>
-  value === null || value === undefined ? html`<span class="muted">—</span>` : html`<${Revealed} text=${typeof value === "object" ? JSON.stringify(value) : String(value)} />`;
+function Cell({ value, column }) {
+  const { t, has, dateTime } = useApp();
+  if (value === null || value === undefined) return html`<span class="muted">—</span>`;
+  if (column === "created_at" && !Number.isNaN(Date.parse(value))) return dateTime(value);
+  if (column === "status" && has(`status.${value}`)) return t(`status.${value}`);
+  return html`<${Revealed} text=${typeof value === "object" ? JSON.stringify(value) : String(value)} />`;
+}
 
 function List({ card, chatId }) {
   const { t } = useApp();
@@ -115,9 +122,9 @@ function Item({ item, chatId }) {
 }
 
 function ActionButton({ chatId, action, edit, small = false, about }) {
-  const { t, has, store, actions } = useApp();
+  const { t, has, actions } = useApp();
   const [sent, setSent] = useState(false);
-  const running = store.chat(chatId).value.turn !== null;
+  const running = useRunning(chatId);
   const label = has(`action.${action.label}`) ? t(`action.${action.label}`) : action.label;
   const press = async () => {
     if (action.edit) return edit(action);
@@ -130,9 +137,11 @@ function ActionButton({ chatId, action, edit, small = false, about }) {
 }
 
 function Editor({ chatId, action, close }) {
-  const { t, actions, store } = useApp();
+  const { t, actions } = useApp();
+  const field = useRef(null);
   const [value, setValue] = useState(String(action.arguments?.[action.edit] ?? ""));
-  const running = store.chat(chatId).value.turn !== null;
+  const running = useRunning(chatId);
+  useEffect(() => field.current.focus(), []);
   const save = async (event) => {
     event.preventDefault();
     const reply = await actions.invoke(chatId, action.tool, { ...action.arguments, [action.edit]: value });
@@ -144,8 +153,8 @@ function Editor({ chatId, action, close }) {
     close();
   };
   return html`<form class="editor" onSubmit=${save} onKeyDown=${onKeyDown}>
-    <textarea aria-label=${t("editor.label")} rows=${Math.min(16, value.split("\n").length + 2)} value=${value} onInput=${(event) => setValue(event.target.value)}
-      ref=${(element) => element && document.activeElement === document.body && element.focus()}></textarea>
+    <textarea aria-label=${t("editor.label")} ref=${field} rows=${Math.min(16, value.split("\n").length + 2)} value=${value}
+      onInput=${(event) => setValue(event.target.value)}></textarea>
     <div class="actions">
       <button class="button primary" disabled=${running || !value.trim()}>${t("editor.save")}</button>
       <button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button>

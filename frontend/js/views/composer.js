@@ -1,9 +1,8 @@
 // Where the person writes: text that grows, the size check before sending, Stop while a turn runs, tools by "/".
 
-import { useComputed } from "@preact/signals";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { sizeProblem } from "../limits.js";
-import { useApp } from "./context.js";
+import { useApp, useRunning } from "./context.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
 import { SlashMenu, ToolForm, matchingTools, optionId } from "./slash.js";
@@ -12,13 +11,13 @@ import { SlashMenu, ToolForm, matchingTools, optionId } from "./slash.js";
 const MEASURED_CHARACTERS = 20_000;
 
 export function Composer({ chatId }) {
-  const { t, store, drafts, actions } = useApp();
+  const { t, store, drafts, actions, ui } = useApp();
   const field = useRef(null);
   const menuId = useId();
   const [text, setText] = useState(() => drafts.read(chatId));
   const [tooLarge, setTooLarge] = useState(null);
   const [tool, setTool] = useState(null);
-  const running = useComputed(() => store.chat(chatId).value.turn !== null).value;
+  const running = useRunning(chatId);
   const menu = useSlashMenu(text);
 
   const change = (value) => {
@@ -40,6 +39,7 @@ export function Composer({ chatId }) {
     const problem = sizeProblem(text, store.workspace.value.settings);
     if (problem) return setTooLarge(problem);
     actions.send(chatId, text);
+    ui.followEnd();
     return change("");
   };
   const onKeyDown = (event) => {

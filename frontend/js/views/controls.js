@@ -106,7 +106,8 @@ export function MenuButton({ label, icon, text, items, align = "end", class: ext
     item.act();
   };
 
-  return html`<button type="button" ref=${button} class=${`icon-button ${extra}`} aria-label=${label} title=${label}
+  const name = text ? `${label}: ${text}` : label;
+  return html`<button type="button" ref=${button} class=${`icon-button ${extra}`} aria-label=${name} title=${name}
       aria-haspopup="menu" aria-expanded=${open} popovertarget=${id}>
       ${text ? html`<span class="icon-text">${text}</span>` : html`<${Icon} name=${icon} />`}
     </button>

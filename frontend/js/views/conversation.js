@@ -14,7 +14,7 @@ const END_PX = 48;
 const TOP_PX = 400;
 
 export function Conversation({ chatId }) {
-  const { t, store, actions } = useApp();
+  const { t, store, actions, ui } = useApp();
   const chat = store.chat(chatId);
   const messages = useComputed(() => chat.value.messages);
   const loaded = useComputed(() => chat.value.loaded);
@@ -22,6 +22,12 @@ export function Conversation({ chatId }) {
   const column = useRef(null);
   const { atEnd, onScroll, toEnd } = useSteadyScroll(frame, column);
 
+  const { followed } = ui;
+  const seen = useRef(followed.value);
+  useEffect(() => {
+    if (followed.value !== seen.current) toEnd();
+    seen.current = followed.value;
+  }, [followed.value]);
   const scrolled = ({ currentTarget }) => {
     onScroll(currentTarget);
     if (currentTarget.scrollTop < TOP_PX) actions.loadOlder(chatId);

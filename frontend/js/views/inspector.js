@@ -6,6 +6,8 @@ import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { IconButton } from "./icons.js";
 
+const emptyChat = { context: null, turn: null };
+
 const PARTS = ["prompt", "tools", "history", "state", "new"];
 
 export function Inspector({ chatId }) {
@@ -25,18 +27,20 @@ export function Inspector({ chatId }) {
 /** Asked for again whenever the context may have changed. */
 function useInspection(chatId) {
   const { store, actions } = useApp();
-  const [result, setResult] = useState({});
-  const chat = useComputed(() => (chatId ? store.chat(chatId).value : null)).value;
-  const ready = chat?.loaded && store.workspace.value.connection === "open";
+  const [inspection, setInspection] = useState(null);
+  const chat = useComputed(() => (chatId ? store.chat(chatId).value : emptyChat));
+  const context = useComputed(() => chat.value.context).value;
+  const idle = useComputed(() => chat.value.turn === null).value;
+  const ready = context !== null && store.workspace.value.connection === "open";
   useEffect(() => {
     if (!ready) return undefined;
     let current = true;
-    actions.inspect(chatId).then((inspection) => current && setResult({ chatId, inspection })).catch((error) => {
+    actions.inspect(chatId).then((reply) => current && setInspection(reply)).catch((error) => {
       if (!error.code) throw error;
     });
     return () => (current = false);
-  }, [chatId, ready, chat?.context, chat?.turn === null]);
-  return result.chatId === chatId ? result.inspection : null;
+  }, [ready, context, idle]);
+  return inspection;
 }
 
 function Parts({ inspection }) {

@@ -4,7 +4,7 @@ import { useComputed } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { Card } from "./card.js";
 import { CopyButton, Fold, Revealed } from "./controls.js";
-import { useApp } from "./context.js";
+import { useApp, useRunning } from "./context.js";
 import { html, memo } from "./html.js";
 import { Icon } from "./icons.js";
 import { Markdown } from "./markdown-view.js";
@@ -47,8 +47,8 @@ export function ErrorText({ error }) {
 }
 
 function RetryButton({ chatId }) {
-  const { t, actions, store } = useApp();
-  return html`<button type="button" class="button small" data-action="retry" disabled=${store.chat(chatId).value.turn !== null}
+  const { t, actions } = useApp();
+  return html`<button type="button" class="button small" data-action="retry" disabled=${useRunning(chatId)}
     onClick=${() => actions.retry(chatId)}><${Icon} name="retry" />${t("message.retry")}</button>`;
 }
 

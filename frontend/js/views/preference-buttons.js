@@ -8,9 +8,11 @@ import { IconButton } from "./icons.js";
 
 export function PreferenceButtons() {
   const { t, preferences, ui, language } = useApp();
-  const choices = (signal, values, prefix) =>
-    values.map((value) => ({ label: t(`${prefix}.${value}`), checked: signal.value === value, act: () => (signal.value = value) }));
-  return html`<${MenuButton} icon="theme" label=${t("theme.label")} items=${choices(preferences.theme, THEMES, "theme")} />
-    <${MenuButton} text=${language.value.toUpperCase()} label=${t("language.label")} items=${choices(preferences.language, LANGUAGES, "language")} />
+  const choices = (signal, values, label) =>
+    values.map((value) => ({ label: label(value), checked: signal.value === value, act: () => (signal.value = value) }));
+  const themes = choices(preferences.theme, THEMES, (value) => t(`theme.${value}`));
+  const languages = choices(preferences.language, LANGUAGES, (value) => t(`language.${value}`));
+  return html`<${MenuButton} icon="theme" label=${t("theme.label")} items=${themes} />
+    <${MenuButton} text=${language.value.toUpperCase()} label=${t("language.label")} items=${languages} />
     <${IconButton} name="help" label=${t("help.title")} onClick=${() => ui.openDialog("help")} />`;
 }

@@ -22,7 +22,7 @@ export function SlashMenu({ id, tools, current, choose }) {
     list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
   }, [current]);
   const families = [...new Set(tools.map((tool) => tool.family))];
-  return html`<div class="slash-menu" id=${id} role="listbox" aria-label=${t("slash.label")} ref=${list}>
+  return html`<div class="slash-menu" id=${id} role="listbox" tabindex="0" aria-label=${t("slash.label")} ref=${list}>
     ${families.map((family) => html`<div key=${family} role="group" aria-labelledby=${`${id}-family-${family}`}>
       <div class="slash-family" id=${`${id}-family-${family}`} role="presentation">${has(`family.${family}`) ? t(`family.${family}`) : family}</div>
       ${tools.filter((tool) => tool.family === family).map((tool) => html`<div key=${tool.name} id=${optionId(id, tool)} role="option" class="slash-option"
@@ -34,7 +34,7 @@ export function SlashMenu({ id, tools, current, choose }) {
 }
 
 export function ToolForm({ chatId, tool, close, running }) {
-  const { t, has, actions } = useApp();
+  const { t, has, actions, ui } = useApp();
   const id = useId();
   const form = useRef(null);
   const [error, setError] = useState(null);
@@ -46,6 +46,7 @@ export function ToolForm({ chatId, tool, close, running }) {
   const submit = async (event) => {
     event.preventDefault();
     setError(null);
+    ui.followEnd();
     const reply = await actions.invoke(chatId, tool.name, readFields(form.current, fields));
     if (reply) close();
     else setError(actions.problem.value);

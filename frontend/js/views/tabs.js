@@ -1,7 +1,7 @@
 // The open chats as tabs. Inside a tab only the mouse can close it; from the keyboard it is the Delete key.
 
 import { useEffect, useRef } from "preact/hooks";
-import { useApp } from "./context.js";
+import { useApp, useRunning } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 
@@ -43,7 +43,7 @@ function Tab({ chatId, active }) {
   const { t, store, actions, ui } = useApp();
   const chat = store.workspace.value.chats[chatId];
   const unread = store.unread.value[chatId] ?? 0;
-  const running = store.chat(chatId).value.turn !== null;
+  const running = useRunning(chatId);
   const title = chat?.title || t("chat.untitled");
   const close = (event) => {
     event.stopPropagation();

@@ -27,7 +27,7 @@ export function Workspace() {
       <${ConnectionLine} />
       ${active ? html`<${Talk} key=${active} chatId=${active} />` : html`<${NoChat} />`}
     </main>
-    ${(preferences.inspector.value || drawer === "inspector") && html`<${Inspector} chatId=${active} />`}
+    ${(preferences.inspector.value || drawer === "inspector") && html`<${Inspector} key=${active} chatId=${active} />`}
     ${drawer && html`<button type="button" class="scrim" tabindex="-1" aria-hidden="true" onClick=${ui.closeDrawer}></button>`}
     <${Dialogs} />
     <div class="visually-hidden" role="status" aria-live="polite">${ui.announcement}</div>

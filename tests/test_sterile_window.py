@@ -1,0 +1,346 @@
+"""The sterile window, by property: whatever happens in whatever order, a request holds only what it may.
+
+Runs a real server against the scripted model server. `STERILE_WINDOW=long` tries many more and random sequences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import uuid
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+
+from backend.llm import agent
+from backend.store.migrate import migrate
+from tests.fake_ollama import FakeModel, FakeOllama
+from tests.server import Client, make_settings, rows, running
+from tests.sterile_machine import (
+    HISTORY_LIMIT,
+    HISTORY_STEP,
+    Call,
+    Chat,
+    Fate,
+    Hold,
+    Json,
+    Oracle,
+    Says,
+    ToolName,
+    Turn,
+    Use,
+    Where,
+    check_form,
+    history_rows,
+    state_start,
+)
+
+T = TypeVar("T")
+
+MODELS = (FakeModel(), FakeModel("fake:plain", ("completion",)), FakeModel("fake:thinks", ("completion", "tools", "thinking")))
+MAX_CHATS = 3
+MAX_RESTARTS = 2  # they take longer than all else
+
+TOOLS: dict[ToolName, int] = {
+    "draft": 6, "mended_draft": 1, "view": 2, "view_version": 2, "apply": 3, "apply_version": 2, "discard": 2, "versions": 1, "rollback": 2,
+    "task_add": 2, "task_list": 1, "task_update": 1, "task_complete": 1, "task_delete": 1,
+    "current_state": 2, "unknown": 1, "extra_argument": 1, "odd_argument": 1, "wrong_type": 1, "no_object": 1,
+}  # fmt: skip
+FATES: dict[Fate, int] = {"whole": 12, "as_text": 2, "reset": 1, "no_done": 1, "error_500": 1, "busy_503": 1}
+
+
+def weighted(choices: dict[Any, int]) -> st.SearchStrategy[Any]:
+    return st.sampled_from([choice for choice, weight in choices.items() for _ in range(weight)])
+
+
+USES = st.builds(Use, weighted(TOOLS), st.integers(1, 4))
+BUTTONS = USES.filter(lambda use: use.tool not in ("current_state", "unknown", "extra_argument", "odd_argument", "wrong_type", "no_object"))
+SAYS = st.builds(Says, st.lists(USES, max_size=2).map(tuple), st.booleans(), st.booleans(), weighted(FATES))
+REPLIES = st.lists(SAYS, max_size=4)
+WHERE: st.SearchStrategy[Where] = st.sampled_from(["before", "in_text", "after_calls"])
+
+SHORT = settings(max_examples=25, stateful_step_count=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False)
+PICK = st.integers(0, MAX_CHATS - 1)
+
+
+class SterileWindow(RuleBasedStateMachine):
+    """A few chats on a real server, pushed about at random; every request is judged."""
+
+    folder: ClassVar[Path]
+    template_file: ClassVar[Path]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.stack, self.server = AsyncExitStack(), AsyncExitStack()
+        self.oracle = Oracle()
+        self.chats: list[Chat] = []
+        self.restarts = 0
+        self.root = self.folder / uuid.uuid4().hex
+        self.data = self.root / "data"
+        self.client: Client
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    # ---- the world ----
+
+    @initialize()
+    def start(self) -> None:
+        self.run(self._start())
+
+    async def _start(self) -> None:
+        self.data.mkdir(parents=True)
+        shutil.copy(self.template_file, self.data / "cleanroom.db")
+        self.fake = await self.stack.enter_async_context(FakeOllama(MODELS, default=self.oracle.answer))
+        await self._serve()
+        self.chats.append(Chat(await self.client.new_chat()))
+
+    async def _serve(self) -> None:
+        address = await self.server.enter_async_context(running(make_settings(self.data, self.fake)))
+        self.client = await self.server.enter_async_context(Client.connect(address))
+
+    def teardown(self) -> None:
+        try:
+            self.run(self.server.aclose())
+            self.run(self.stack.aclose())
+        finally:
+            self.runner.close()
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    # ---- judging ----
+
+    @invariant()
+    def every_request_is_sterile(self) -> None:
+        """Judge each new request as of its moment, then take in the other events."""
+        for chat in self.chats:
+            for asked in chat.turn.asked[chat.turn.checked :] if chat.turn else ():
+                assert chat.turn is not None
+                if chat.turn.cards < chat.turn.cards_due:
+                    self.oracle.follow(chat, self.client.events, chat.turn.cards_due)
+                self.judge(chat, chat.turn, asked.request.messages)
+                self.oracle.judge(chat.turn, asked.request)
+                self.oracle.told(chat.turn, asked)
+            self.oracle.follow(chat, self.client.events)
+            if chat.turn and any(event["turn_id"] == chat.turn.turn_id for event in self.client.of("turn.finished")):
+                chat.turn = None
+
+    def judge(self, chat: Chat, turn: Turn, messages: list[Json]) -> None:
+        """The form of a request, and its window against the rows."""
+        check_form(messages)
+        sent = history_rows(messages)
+        assert len(sent) + 1 <= HISTORY_LIMIT
+        stored = rows(
+            self.data,
+            "SELECT role, content FROM chat_messages WHERE session_id = ? AND is_ephemeral = 0 AND id < ? ORDER BY id",
+            chat.id,
+            turn.message_id,
+        )
+        start = max(0, -(-(len(stored) + 1 - HISTORY_LIMIT) // HISTORY_STEP) * HISTORY_STEP)
+        with_receipts = turn.asked[0].request.tools
+        expected = [row for row in stored[start:] if row["role"] != "tool" or with_receipts]
+        assert [row["content"] for row in expected if row["role"] != "tool"] == [row[0]["content"] for row in sent if len(row) == 1]
+        assert [row["role"] for row in expected] == [row[0]["role"] if len(row) == 1 else "tool" for row in sent]
+        opening = messages[: state_start(messages)]
+        if chat.prefix is not None and chat.prefix[:2] == (start, turn.asked[0].request.model) and chat.prefix[2][0] == opening[0]:
+            assert opening[: len(chat.prefix[2])] == chat.prefix[2], "the prefix changed"
+        chat.prefix = (start, turn.asked[0].request.model, opening)
+
+    # ---- helpers ----
+
+    def pick(self, number: int) -> Chat:
+        return self.chats[number % len(self.chats)]
+
+    def idle(self) -> list[Chat]:
+        return [chat for chat in self.chats if chat.turn is None]
+
+    def held(self) -> list[Chat]:
+        return [chat for chat in self.chats if chat.turn is not None]
+
+    async def _send(self, chat: Chat, turn: Turn) -> None:
+        chat.turn = chat.last = turn
+        text = f"{turn.question} is my question"
+        reply = await self.client.ok("message.send", chat_id=chat.id, client_id=uuid.uuid4().hex, text=text)
+        turn.turn_id, turn.message_id = reply["turn_id"], reply["message"]["id"]
+
+    async def _press(self, chat: Chat, call: Call, turn: Turn) -> None:
+        """Use a tool as a person; what is wrong with the call is refused and stores nothing."""
+        fields = {"chat_id": chat.id, "client_id": uuid.uuid4().hex, "tool": call.tool, "arguments": call.arguments}
+        reply = await self.client.command("tool.invoke", **fields)
+        if reply["type"] == "ok":
+            turn.calls, turn.turn_id = [call], reply["turn_id"]
+            chat.turn = turn
+            await self.client.finished(turn.turn_id)
+        else:
+            assert reply["code"] in ("invalid", "turn_running"), reply
+
+    # ---- what happens ----
+
+    @precondition(lambda self: len(self.chats) < MAX_CHATS)
+    @rule()
+    def new_chat(self) -> None:
+        self.chats.append(Chat(self.run(self.client.new_chat())))
+
+    @precondition(lambda self: self.idle())
+    @rule(number=PICK, says=REPLIES)
+    def send(self, number: int, says: list[Says]) -> None:
+        chat = self.idle()[number % len(self.idle())]
+
+        async def send() -> None:
+            turn = self.oracle.begin(chat, says)
+            await self._send(chat, turn)
+            await self.client.finished(turn.turn_id)
+
+        self.run(send())
+
+    @precondition(lambda self: self.idle())
+    @rule(number=PICK, says=st.lists(SAYS, min_size=1, max_size=4), at=st.integers(0, 2), where=WHERE)
+    def send_and_hold(self, number: int, says: list[Says], at: int, where: Where) -> None:
+        """A turn that stands still in one of its replies, or ends before it gets there."""
+        chat, hold = self.idle()[number % len(self.idle())], Hold(at, where)
+
+        async def send() -> None:
+            turn = self.oracle.begin(chat, says, hold)
+            await self._send(chat, turn)
+            await _first(hold.reached.wait(), self.client.finished(turn.turn_id))
+            if hold.reached.is_set() and where == "in_text":
+                text = turn.asked[-1].text
+                assert text is not None
+                await self.client.event("message.delta", lambda event: text in event["text"])
+
+        self.run(send())
+
+    @precondition(lambda self: self.held())
+    @rule(number=PICK)
+    def let_go(self, number: int) -> None:
+        turn = self.held()[number % len(self.held())].turn
+        assert turn is not None and turn.hold is not None
+
+        async def let_go(hold: Hold) -> None:
+            hold.let_go.set()
+            await self.client.finished(turn.turn_id)
+
+        self.run(let_go(turn.hold))
+
+    @precondition(lambda self: self.held())
+    @rule(number=PICK)
+    def stop(self, number: int) -> None:
+        chat = self.held()[number % len(self.held())]
+        assert chat.turn is not None
+        self.run(self.client.ok("turn.stop", chat_id=chat.id))
+        self.oracle.cut_off(chat.turn)
+
+    @precondition(lambda self: self.idle())
+    @rule(number=PICK, says=REPLIES)
+    def regenerate(self, number: int, says: list[Says]) -> None:
+        chat = self.idle()[number % len(self.idle())]
+        if chat.last is not None:
+            self.run(self._regenerate(chat, chat.last, says))
+
+    async def _regenerate(self, chat: Chat, last: Turn, says: list[Says]) -> None:
+        turn = self.oracle.begin_again(last, says)
+        reply = await self.client.command("turn.regenerate", chat_id=chat.id)
+        if reply["type"] == "ok":
+            turn.turn_id = reply["turn_id"]
+            chat.turn = chat.last = turn
+            await self.client.finished(turn.turn_id)
+        else:
+            assert reply["code"] == "conflict"
+            self.oracle.keep(last)
+
+    @precondition(lambda self: self.chats)
+    @rule(number=PICK, use=BUTTONS)
+    def press_a_button(self, number: int, use: Use) -> None:
+        chat = self.pick(number)
+        turn = self.oracle.begin(chat, ())
+        self.run(self._press(chat, self.oracle.call(use, turn), turn))
+
+    @precondition(lambda self: any(chat.actions for chat in self.chats))
+    @rule(number=PICK, index=st.integers(0, 3))
+    def press_a_cards_button(self, number: int, index: int) -> None:
+        chats = [chat for chat in self.chats if chat.actions]
+        chat = chats[number % len(chats)]
+        action = chat.actions[index % len(chat.actions)]
+        self.run(self._press(chat, Call(action["tool"], action["arguments"]), self.oracle.begin(chat, ())))
+
+    @precondition(lambda self: any(chat.transactions for chat in self.chats))
+    @rule(number=PICK, age=st.integers(0, 2), answer=st.sampled_from(["yes", "no"]))
+    def answer(self, number: int, age: int, answer: str) -> None:
+        """The question of now, or one that was answered or has ended before."""
+        chats = [chat for chat in self.chats if chat.transactions]
+        chat = chats[number % len(chats)]
+        transaction_id = chat.transactions[-1 - age % len(chat.transactions)]
+        self.run(self.client.ok("transaction.answer", chat_id=chat.id, transaction_id=transaction_id, answer=answer))
+
+    @precondition(lambda self: self.chats)
+    @rule(number=PICK, command=st.sampled_from(["context.keep", "context.clear"]))
+    def keep_or_clear(self, number: int, command: str) -> None:
+        self.run(self.client.ok(command, chat_id=self.pick(number).id))
+
+    @precondition(lambda self: self.chats)
+    @rule(number=PICK)
+    def undo(self, number: int) -> None:
+        chat = self.pick(number)
+        reply = self.run(self.client.command("context.undo", chat_id=chat.id))
+        assert (reply["type"] == "ok") == (chat.undo is not None), reply
+
+    @precondition(lambda self: self.chats)
+    @rule(number=PICK, ttl=st.integers(3, 5), model=st.sampled_from([model.name for model in MODELS]))
+    def set_up(self, number: int, ttl: int, model: str) -> None:
+        self.run(self.client.ok("chat.update", chat_id=self.pick(number).id, ttl_messages=ttl, model=model))
+
+    @precondition(lambda self: len(self.chats) > 1)
+    @rule(number=PICK)
+    def delete_chat(self, number: int) -> None:
+        chat = self.pick(number)
+        self.run(self.client.ok("chat.delete", chat_id=chat.id))
+        self.chats.remove(chat)
+
+    @precondition(lambda self: self.restarts < MAX_RESTARTS)
+    @rule(crash=st.booleans())
+    def restart(self, crash: bool) -> None:
+        """Stop the server and start it again; after a crash on the database as it was in that moment."""
+        self.restarts += 1
+        self.run(self._restart(crash))
+
+    async def _restart(self, crash: bool) -> None:
+        folder = self.data
+        if crash:
+            self.data = self.root / f"after-crash-{uuid.uuid4().hex}"
+            self.data.mkdir()
+            with closing(sqlite3.connect(folder / "cleanroom.db")) as old, closing(sqlite3.connect(self.data / "cleanroom.db")) as new:
+                old.backup(new)
+        await self.server.aclose()
+        await self._serve()
+        for chat in self.chats:
+            opened = await self.client.ok("chat.open", chat_id=chat.id)
+            self.oracle.restarted(chat, opened["context"]["active_tool"])
+
+
+async def _first(*work: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is done, and drop the others."""
+    tasks = [asyncio.ensure_future(part) for part in work]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_whatever_happens_a_request_holds_only_what_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "BUSY_PAUSE_SECONDS", 0.0)  # nothing is measured here
+    template = tmp_path / "template.db"
+    migrate(template)
+
+    class InThisFolder(SterileWindow):
+        folder, template_file = tmp_path, template
+
+    run_state_machine_as_test(InThisFolder, settings=LONG if os.environ.get("STERILE_WINDOW") == "long" else SHORT)
