@@ -11,6 +11,17 @@ from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, running
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--picture", type=Path, help="where to draw the README's picture of the page (docs/page.png)")
+
+
+@pytest.fixture
+def picture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Where the picture of the page goes: to the place that the run names, else out of the way."""
+    wanted: Path | None = request.config.getoption("--picture")
+    return (request.config.invocation_params.dir / wanted) if wanted else tmp_path / "page.png"
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"

@@ -149,6 +149,7 @@ class Turn:
     hold: Hold | None = None
     turn_id: str = ""
     message_id: int = 0
+    runs_again: bool = False
     asked: list[Asked] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     checked: int = 0
@@ -156,7 +157,6 @@ class Turn:
     cards_due: int = 0
     in_hand: int | None = None
     read: set[int] = field(default_factory=set)
-    listed: bool = False
     read_state: bool = False
     read_tasks: bool = False
     mistake: list[str] = field(default_factory=list)
@@ -188,7 +188,7 @@ class Oracle:
         for canary in self.canaries.values():
             if canary.turn is old and canary.kind == "reply":
                 canary.kind = "gone"
-        turn = Turn(old.chat, old.question, list(says), message_id=old.message_id)
+        turn = Turn(old.chat, old.question, list(says), message_id=old.message_id, runs_again=True)
         self.turns[turn.question] = turn
         return turn
 
@@ -363,7 +363,7 @@ class Oracle:
                 shown = version or (draft if draft is not None and draft == chat.held else chat.with_status("applied"))
                 if shown is not None and shown == draft:
                     turn.in_hand = chat.held = draft
-                elif shown is not None:
+                elif shown is not None and shown == chat.with_status("applied"):
                     turn.read.add(shown)
             case "system_prompt_apply" | "system_prompt_discard":
                 assert draft is not None
@@ -375,8 +375,6 @@ class Oracle:
                 chat.replace("applied", "superseded")
                 if version:
                     chat.add(chat.versions[version].canaries, "applied")
-            case "system_prompt_versions":
-                turn.listed = True
 
     # -- judgement
 
@@ -404,6 +402,8 @@ class Oracle:
             places.add("state")
         if turn.read_tasks or (turn.read_state and turn.chat.active):
             places.add("turn")
+        if turn.runs_again and "history" in places:  # the receipt of what the earlier run did for good
+            places.add("turn")
         return places
 
     def _draft_places(self, canary: str, turn: Turn) -> set[Place]:
@@ -416,7 +416,7 @@ class Oracle:
                 places |= {"prompt", "state"} if opens and chat.active else {"prompt"}
             if version.status == "draft" and chat.active == "system_prompt" and chat.held == number:
                 places |= {"state", "turn"} if turn.in_hand == number else {"state"}
-            if number in turn.read or (turn.listed and opens):
+            if number in turn.read:
                 places.add("turn")
         if turn.read_state and "state" in places:
             places.add("turn")

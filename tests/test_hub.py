@@ -320,13 +320,14 @@ async def test_a_restarted_server_sends_a_snapshot(tmp_path: Path, fake: FakeOll
         assert opened["epoch"] == client.welcome["epoch"] != before["epoch"]
 
 
-async def test_too_far_behind_or_ahead_gets_a_snapshot(client: Client, fake: FakeOllama) -> None:
+async def test_too_far_behind_or_ahead_gets_a_snapshot(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
     """R03, R04 and half a position."""
+    monkeypatch.setattr(hubs, "LOG_EVENTS", 20)
     chat = await client.new_chat()
-    fake.script(script.many_tokens(hubs.LOG_EVENTS))
+    fake.script(script.many_tokens(300))
     await client.say(chat, "count")
     newest = await client.ok("chat.open", chat_id=chat)
-    assert newest["seq"] > hubs.LOG_EVENTS
+    assert newest["seq"] > hubs.LOG_EVENTS + 1
     for position in ({"after_seq": 1}, {"after_seq": newest["seq"] + 1}, {"after_seq": None}, {}):
         opened = await client.ok("chat.open", chat_id=chat, epoch=newest["epoch"], **position)
         assert (opened["resumed"], opened["seq"]) == (False, newest["seq"]), position

@@ -14,17 +14,21 @@ export function Composer({ chatId }) {
   const { t, store, drafts, actions, ui } = useApp();
   const field = useRef(null);
   const menuId = useId();
-  const [text, setText] = useState(() => drafts.read(chatId));
+  const [initial] = useState(() => drafts.read(chatId));
+  const [text, setText] = useState(initial);
   const [tooLarge, setTooLarge] = useState(null);
   const [tool, setTool] = useState(null);
   const running = useRunning(chatId);
   const menu = useSlashMenu(text);
 
-  const change = (value) => {
-    field.current.value = value;
+  const typed = (value) => {
     setText(value);
     setTooLarge(null);
     drafts.keep(chatId, value);
+  };
+  const change = (value) => {
+    field.current.value = value;
+    typed(value);
   };
   const choose = (chosen) => {
     change("");
@@ -61,10 +65,10 @@ export function Composer({ chatId }) {
     ${menu.open && html`<${SlashMenu} id=${menuId} tools=${menu.tools} current=${menu.current} choose=${choose} />`}
     <form class="composer" data-composer onSubmit=${(event) => { event.preventDefault(); send(); }}>
       <${IconButton} name="slash" label=${t("composer.tools")} class="slash-button" onClick=${() => { change(text.startsWith("/") ? text : "/"); field.current.focus(); }} />
-      <textarea ref=${field} rows="1" defaultValue=${text} aria-label=${t("composer.label")} placeholder=${t("composer.placeholder")}
+      <textarea ref=${field} rows="1" defaultValue=${initial} aria-label=${t("composer.label")} placeholder=${t("composer.placeholder")}
         aria-autocomplete="list" aria-controls=${menu.open ? menuId : undefined} aria-describedby=${`${menuId}-hint`}
         aria-activedescendant=${menu.open ? optionId(menuId, menu.tools[menu.current]) : undefined}
-        onInput=${(event) => change(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+        onInput=${(event) => typed(event.target.value)} onKeyDown=${onKeyDown}></textarea>
       ${running && html`<button type="button" class="button stop" data-action="stop" onClick=${() => actions.stop(chatId)}><${Icon} name="stop" /><span>${t("composer.stop")}</span></button>`}
       <button class="button primary send" data-action="send" disabled=${running || !text.trim()} title=${running ? t("composer.waitHint") : undefined}>
         <${Icon} name="send" /><span>${t("composer.send")}</span>

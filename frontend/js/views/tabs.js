@@ -13,7 +13,7 @@ export function Tabs() {
   const list = useRef(null);
   useEffect(() => {
     list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  }, [active]);
+  }, [active, open.length]);
 
   const onKeyDown = (event) => {
     const index = open.indexOf(event.target.dataset.chatId);
