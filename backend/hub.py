@@ -23,7 +23,7 @@ LOG_BYTES = 1_048_576
 # Chats whose logs are kept; beyond them the least recently active ones send a snapshot instead.
 LOGS_KEPT = 64
 
-# What one socket may have waiting. A page that reads nothing reaches it after some MB of events.
+# What one socket may have waiting beside its largest event. A page that reads nothing reaches it after some MB.
 OUTBOX_BYTES = 4_194_304
 # Replies waiting for one socket before its next command is read.
 OUTBOX_REPLIES = 8
@@ -89,6 +89,7 @@ class Outbox:
         # The newest waiting frame of each chat, when the chat's next delta may join it.
         self._growing: dict[str, _Deltas] = {}
         self._bytes = 0
+        self._largest = 0
         self._replies = 0
         self._filled = asyncio.Event()
         self._drained = asyncio.Event()
@@ -157,11 +158,13 @@ class Outbox:
         self._frames.append(frame)
         self._filled.set()
         if not frame.is_reply:
+            self._largest = max(self._largest, frame.bytes)
             self._grow(frame.bytes)
 
     def _grow(self, size: int) -> None:
+        """Count what waits. One event may be of any size: a long message must not cut off those who do read."""
         self._bytes += size
-        if self._bytes > OUTBOX_BYTES:
+        if self._bytes > OUTBOX_BYTES + self._largest:
             self.close()
 
 

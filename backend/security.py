@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -27,11 +28,11 @@ def content_security_policy(inline_script: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a Host header's name is this machine's own. A trailing dot or another spelling is not."""
+    """Whether a Host header's name, without brackets, is this machine's own. A trailing dot or another spelling is not."""
     if host == LOOPBACK_NAME:
         return True
     try:
-        return ip_address(host.strip("[]")).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -88,13 +89,10 @@ class Guard:
         return None
 
 
+_HOST = re.compile(r"(\[[\da-f:.]+\]|[\w.-]+)(?::\d*)?", re.ASCII)
+
+
 def _host_name(host: str) -> str | None:
     """The name of a Host header without its port, in lower case; None when it can't be one."""
-    try:
-        parts = urlsplit(f"//{host.lower()}")
-        if parts.username is not None or parts.path or parts.query or parts.fragment:
-            return None
-        _ = parts.port
-    except ValueError:
-        return None
-    return parts.hostname
+    match = _HOST.fullmatch(host.lower())
+    return match[1].strip("[]") if match else None

@@ -41,7 +41,7 @@ def _origin(text: str) -> str:
         port = parts.port
     except ValueError:
         raise ValueError(reason) from None
-    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or "@" in text or text != f"{parts.scheme}://{parts.netloc}":
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or "@" in text or not text.isascii() or text != f"{parts.scheme}://{parts.netloc}":
         raise ValueError(reason)
     return text.removesuffix(f":{port}") if port == DEFAULT_PORTS[parts.scheme] else text
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+from websockets.frames import Frame, Opcode
 
 PATIENCE_SECONDS = 10
 
@@ -43,6 +47,21 @@ async def ask(address: str, target: str = "/", *lines: str, method: str = "GET",
 async def shake_hands(address: str, *lines: str, target: str = "/ws", host: str | None = "") -> Answer:
     """Ask for a WebSocket."""
     return await ask(address, target, *HANDSHAKE, *lines, host=host)
+
+
+@asynccontextmanager
+async def unread_socket(address: str, *frames: str) -> AsyncIterator[asyncio.StreamReader]:
+    """Open a WebSocket, send text frames and read nothing: the bytes of the server's frames wait in the reader."""
+    name, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    try:
+        writer.write("\r\n".join(["GET /ws HTTP/1.1", f"Host: {address}", *HANDSHAKE, "", ""]).encode())
+        await reader.readuntil(b"\r\n\r\n")
+        for frame in frames:
+            writer.write(Frame(Opcode.TEXT, frame.encode()).serialize(mask=True))
+        yield reader
+    finally:
+        writer.transport.abort()
 
 
 async def _read(reader: asyncio.StreamReader, *, has_body: bool) -> Answer:

@@ -34,10 +34,11 @@ class Replica:
         """Take in an event; one that is known already changes nothing. A gap is an error of the server."""
         if "seq" not in event:
             return self._apply_broadcast(event)
-        if event["seq"] <= self.seq:
+        seq: int = event["seq"]
+        if seq <= self.seq:
             return None
-        assert event.get("first_seq", event["seq"]) <= self.seq + 1, f"events are missing between {self.seq} and {event}"
-        self.seq = event["seq"]
+        assert event.get("first_seq", seq) <= self.seq + 1, f"events are missing between {self.seq} and {event}"
+        self.seq = seq
         return self._apply(event)
 
     def _apply_broadcast(self, event: Json) -> None:

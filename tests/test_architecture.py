@@ -67,7 +67,7 @@ OWNERS: dict[str, list[str]] = {
     "aiohttp": ["backend.llm.model", "backend.embedded"],
     "xllamacpp": ["backend.embedded"],
     "uvicorn": ["backend.__main__", "backend.embedded.__main__"],
-    "starlette": ["backend.app", "backend.connection", "backend.pages", "backend.security", "backend.embedded"],
+    "starlette": ["backend.__main__", "backend.app", "backend.connection", "backend.pages", "backend.security", "backend.embedded"],
 }
 
 # Imports inside a function, each with its reason.

@@ -227,7 +227,8 @@ async def test_an_outbox_that_grows_too_far_closes_and_takes_nothing_more() -> N
     hub.subscribe("a", slow)
     hub.subscribe("a", quick)
     taken = 0
-    for _ in range(hubs.OUTBOX_BYTES // 100_000 + 1):
+    rounds = hubs.OUTBOX_BYTES // 100_000 + 2
+    for _ in range(rounds):
         publish(hub, piece("z" * 100_000), started())
         taken += len(await drain(quick))
     assert await slow.take() is None
@@ -235,7 +236,14 @@ async def test_an_outbox_that_grows_too_far_closes_and_takes_nothing_more() -> N
     slow.put_reply("{}")
     slow.put_broadcast("{}")
     assert await slow.take() is None
-    assert taken == 2 * (hubs.OUTBOX_BYTES // 100_000 + 1)
+    assert taken == 2 * rounds
+
+
+async def test_one_event_may_be_of_any_size() -> None:
+    hub, outbox = Hub(), Outbox()
+    hub.subscribe("a", outbox)
+    publish(hub, piece("1"), piece("z" * (2 * hubs.OUTBOX_BYTES), message=2), started())
+    assert [frame["type"] for frame in await drain(outbox)] == ["message.delta", "message.delta", "turn.started"]
 
 
 async def test_a_waiting_text_weighs_its_letters_not_its_events() -> None:

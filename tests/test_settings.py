@@ -104,6 +104,7 @@ def test_what_a_variable_may_hold(variable: str, value: str, field: str, expecte
         ("CLEANROOM_ALLOWED_ORIGINS", "https://user@a", ORIGINS),
         ("CLEANROOM_ALLOWED_ORIGINS", "https://a:99999", ORIGINS),
         ("CLEANROOM_ALLOWED_ORIGINS", "https://[::1", ORIGINS),
+        ("CLEANROOM_ALLOWED_ORIGINS", "https://чат.рф", ORIGINS),
         ("OLLAMA_HOST", "ftp://gpu", OLLAMA),
         ("OLLAMA_HOST", "gpu:port", OLLAMA),
         ("OLLAMA_HOST", "gpu:99999", OLLAMA),

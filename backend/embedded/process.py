@@ -19,8 +19,6 @@ PROJECT_FOLDER = Path(__file__).resolve().parents[2]
 
 # Until the child's first line, which comes before the weights are loaded.
 START_SECONDS = 60
-# For the child to follow a closed stdin, and then SIGTERM, before it is killed.
-END_SECONDS = 3
 
 logger = logging.getLogger(__name__)
 
@@ -89,13 +87,9 @@ async def _drain(stderr: asyncio.StreamReader) -> str:
 
 
 async def _end(process: Process) -> None:
+    """At once: it has nothing to save. While it loads the weights it does not see its stdin close."""
     assert process.stdin
     process.stdin.close()
-    for insist in (process.terminate, process.kill):
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await process.wait()
-            return
-        except TimeoutError:
-            insist()
+    with suppress(ProcessLookupError):
+        process.terminate()
     await process.wait()

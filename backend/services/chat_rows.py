@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from backend.errors import NotFound
@@ -26,11 +27,18 @@ class ChatRows:
         row = await chats.get(tx, chat_id)
         if row is None:
             raise NotFound("This chat does not exist, or was deleted.")
-        row["ttl_messages"] = row["ttl_messages"] or self._settings.ttl_messages
-        return row
+        return self._filled(row)
+
+    async def list_all(self, tx: Connection, running: Callable[[str], bool]) -> list[Chat]:
+        """Every chat as the person gets it: pinned ones first, then by last use."""
+        return [to_chat(self._filled(row), turn_running=running(row["id"])) for row in await chats.list_all(tx)]
 
     async def wire(self, tx: Connection, chat_id: str, *, turn_running: bool) -> Chat:
         return to_chat(await self.get(tx, chat_id), turn_running=turn_running)
+
+    def _filled(self, row: dict[str, Any]) -> dict[str, Any]:
+        row["ttl_messages"] = row["ttl_messages"] or self._settings.ttl_messages
+        return row
 
 
 def title_from(text: str) -> str:

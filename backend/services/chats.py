@@ -32,7 +32,7 @@ class Chats:
         """Read all chats; `then` gets them before anything else can change or be told."""
 
         async def read(unit: Unit) -> None:
-            found = [await self._wire(unit.tx, row["id"]) for row in await chats.list_all(unit.tx)]
+            found = await self._rows.list_all(unit.tx, lambda chat_id: self._turns.running_turn(chat_id) is not None)
             unit.after_commit(lambda: then(found))
 
         await self._journal.write(read)

@@ -25,12 +25,12 @@ const socketUrl = () => `${location.protocol === "https:" ? "wss" : "ws"}://${lo
 
 function start() {
   const storage = createStorage(() => localStorage);
-  const preferences = createPreferences(storage, { wide: matchMedia("(width > 1000px)").matches });
+  const ui = createUi({ isWide: () => matchMedia("(width > 1000px)").matches });
+  const preferences = createPreferences(storage, { wide: ui.isWide() });
   const i18n = createI18n(preferences.language, navigator.languages);
   const store = createStore({ storage, frame: nextFrame });
   const outbox = createOutbox(createStorage(() => sessionStorage));
   const drafts = createDrafts(storage);
-  const ui = createUi();
 
   const client = createClient({
     transport: (handlers) => createConnection({ url: socketUrl(), ...handlers }),

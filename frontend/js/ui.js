@@ -2,7 +2,8 @@
 
 import { signal } from "@preact/signals";
 
-export function createUi() {
+/** `isWide()` says whether the list and the inspector stand beside the conversation; else they are drawers over it. */
+export function createUi({ isWide }) {
   const dialog = signal(null);
   const drawer = signal(null);
   const announcement = signal("");
@@ -10,6 +11,7 @@ export function createUi() {
   const followed = signal(0);
 
   return {
+    isWide,
     dialog,
     drawer,
     announcement,
@@ -23,7 +25,7 @@ export function createUi() {
     toggleDrawer: (name) => (drawer.value = drawer.value === name ? null : name),
     closeDrawer: () => (drawer.value = null),
     focusFilter() {
-      drawer.value = "list";
+      if (!isWide()) drawer.value = "list";
       filterFocus.value++;
     },
     announce: (text) => (announcement.value = text),

@@ -17,9 +17,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 from backend.settings import PROJECT_FOLDER
 from tests.fake_ollama import FakeOllamaThread
 
-CHROMIUM_FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
-).split()
+CHROMIUM_FLAGS = ("--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync").split()
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 # What a person who waits would still take for "at once" on a busy machine, and a failed test beyond it.
@@ -44,7 +42,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def fake() -> Iterator[FakeOllamaThread]:  # type: ignore[override]
+def fake() -> Iterator[FakeOllamaThread]:
     with FakeOllamaThread() as server:
         yield server
 

@@ -31,12 +31,8 @@ class Words:
     clear_now: str
 
 
-RUSSIAN = Words(
-    "ru-RU", "Новый чат", "Применить", "Желаемый результат получен?", "👍 Да, закрыть", "👎 Нет, продолжить", "Вернуть", "Убрать сейчас"
-)
-ENGLISH = Words(
-    "en-GB", "New chat", "Apply", "Did you get the result you wanted?", "👍 Yes, close", "👎 No, continue", "Undo", "Clear now"
-)
+RUSSIAN = Words("ru-RU", "Новый чат", "Применить", "Желаемый результат получен?", "👍 Да, закрыть", "👎 Нет, продолжить", "Вернуть", "Убрать сейчас")
+ENGLISH = Words("en-GB", "New chat", "Apply", "Did you get the result you wanted?", "👍 Yes, close", "👎 No, continue", "Undo", "Clear now")
 
 
 def start_chat(page: Page, words: Words) -> None:

@@ -82,10 +82,21 @@ async def test_concurrent_callers_start_one_child() -> None:
     assert has_ended(child)
 
 
-async def test_answers_about_itself_while_the_weights_load() -> None:
+async def test_weights_are_loaded_behind_the_first_answers() -> None:
     async with embedded() as process, client_of(process) as client:
         assert (await client.list()).models
-        assert not (await client.ps()).models, "the weights were there already"
+        assert not (await client.ps()).models
+        await client.show(BUNDLED_NAME)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not (await client.ps()).models:
+                await asyncio.sleep(0.02)
+
+
+async def test_close_does_not_wait_for_the_weights() -> None:
+    async with embedded() as process, client_of(process) as client:
+        await client.show(BUNDLED_NAME)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await process.close()
 
 
 async def test_a_killed_child_is_started_again() -> None:

@@ -26,9 +26,16 @@ def cards(messages: list[Json]) -> list[Json]:
     return [message for message in messages if message.get("card")]
 
 
+def copy_database(source: Path, target: Path) -> None:
+    """What a process killed now would leave."""
+    for name in ("cleanroom.db", "cleanroom.db-wal"):
+        shutil.copy(source / name, target)
+
+
 def exchanges(request: ChatRequest) -> list[tuple[str, Any, str]]:
     """The calls of a request that aren't the program's own, each with its result: name, arguments, content."""
-    found, waiting = [], []
+    found: list[tuple[str, Any, str]] = []
+    waiting: list[tuple[str, Any]] = []
     for message in request.messages:
         if message["role"] == "tool":
             name, arguments = waiting.pop(0)
@@ -176,6 +183,36 @@ async def test_arguments_that_do_not_fit_execute_nothing(client: Client, fake: F
     assert (metrics["changes"], metrics["failed_calls"], metrics["nothing_changed"]) == (0, 1, True)
 
 
+async def test_arguments_longer_than_the_window_are_told_as_an_error(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    fake.script(script.call("task_add", {"title": "x" * 2_000_000}), script.reply("sorry"))
+    assert (await client.say(await client.new_chat(), "go"))["status"] == "complete"
+    assert fake.requests[1].messages[-1]["content"].startswith("Error: Wrong arguments for task_add: title")
+    assert open_tasks(tmp_path) == []
+
+
+async def test_a_result_longer_than_the_window_is_cut_for_the_model(client: Client, fake: FakeOllama) -> None:
+    """P06: the card has it whole, the model its beginning and how much there is."""
+    long = "слово " * 8000
+    chat = await client.new_chat()
+    await client.press(chat, "system_prompt_draft", content=long)
+    fake.script(script.call("system_prompt_view", {}), script.reply("It is long."))
+    assert (await client.say(chat, "show it"))["status"] == "complete"
+    told = fake.requests[1].messages[-1]["content"]
+    assert "слово слово" in told
+    assert len(told) < len(long) and str(len(long)) in told
+    shown = next(message for message in await client.messages(chat) if message.get("tool") == "system_prompt_view")
+    assert shown["card"]["after"] == long
+
+
+async def test_a_tool_for_buttons_is_unknown_to_a_model(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    fake.script(script.call("task_restore", {"id": 7, "title": "forged"}), script.reply("hm"))
+    await client.say(await client.new_chat(), "go")
+    told = fake.requests[1].messages[-1]["content"]
+    assert "no tool 'task_restore'" in told
+    assert "task_restore" not in told.replace("'task_restore'", "")
+    assert open_tasks(tmp_path) == []
+
+
 async def test_an_object_written_as_a_string_is_an_object(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
     fake.script(script.call("task_add", '{"title": "milk"}'), script.reply("ok"))
     await client.say(await client.new_chat(), "go")
@@ -192,7 +229,7 @@ async def test_numbers_that_no_table_holds_are_refused(client: Client, fake: Fak
 
 
 async def test_a_call_written_as_text_is_carried_out_and_never_shown(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
-    fake.script(script.call_as_text("task_add", {"title": "молоко {\"x\"}"}, pieces=12), script.reply("Записал."))
+    fake.script(script.call_as_text("task_add", {"title": 'молоко {"x"}'}, pieces=12), script.reply("Записал."))
     chat = await client.new_chat()
     assert (await client.say(chat, "купи молоко"))["status"] == "complete"
     assert open_tasks(tmp_path) == ['молоко {"x"}']
@@ -317,14 +354,14 @@ async def test_a_think_tag_in_ordinary_text_is_text(client: Client, fake: FakeOl
     assert reply.get("thinking") is None
 
 
-async def test_a_model_without_tools_gets_none_of_them(tmp_path: Path) -> None:
-    async with FakeOllama([FakeModel("plain:1b", ("completion",))]) as fake:
-        async with running(make_settings(tmp_path, fake)) as address, Client.connect(address) as client:
-            chat = await client.new_chat()
-            await client.say(chat, "hi")
-            await client.press(chat, "system_prompt_draft", content="Speak like a pirate.")
-            fake.script([script.text('{"name":"task_add",', '"parameters":{"title":"x"}}'), script.done()])
-            await client.say(chat, "what do you think of it?")
+async def test_a_model_without_tools_gets_none_of_them(tmp_path: Path, fake: FakeOllama) -> None:
+    fake.models = [FakeModel("plain:1b", ("completion",))]
+    async with running(make_settings(tmp_path, fake)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        await client.say(chat, "hi")
+        await client.press(chat, "system_prompt_draft", content="Speak like a pirate.")
+        fake.script([script.text('{"name":"task_add",', '"parameters":{"title":"x"}}'), script.done()])
+        await client.say(chat, "what do you think of it?")
     assert rows(tmp_path, "SELECT 1 FROM tasks") == []
     first, second = fake.requests
     for request in fake.requests:
@@ -350,7 +387,7 @@ async def test_what_the_turn_did_is_counted(client: Client, fake: FakeOllama) ->
 
 
 async def test_a_crash_between_call_and_reply_poisons_nothing(tmp_path: Path, fake: FakeOllama) -> None:
-    """A16: what a killed process leaves is the files as they are at that moment."""
+    """A16: a call, its card and its receipt are there together or not at all."""
     before, after = tmp_path / "before", tmp_path / "after"
     after.mkdir()
     fake.script(script.call("task_add", {"title": "x"}, before="CANARY-before"), script.hang_before_headers())
@@ -358,14 +395,27 @@ async def test_a_crash_between_call_and_reply_poisons_nothing(tmp_path: Path, fa
         chat = await client.new_chat()
         await client.ok("message.send", chat_id=chat, client_id="1", text="go")
         await fake.wait_for_requests(2)
-        for file in before.glob("cleanroom.db*"):
-            if not file.name.endswith("-shm"):
-                shutil.copy(file, after)
+        copy_database(before, after)
     async with running(make_settings(after, fake)) as address, Client.connect(address) as client:
         await client.messages(chat)
         assert (await client.say(chat, "hi"))["status"] == "complete"
     assert exchanges(fake.requests[2]) == [("task_add", {"title": "x"}, "ok, task 1")]
     assert "CANARY-before" not in fake.requests[2].raw.decode()
+
+
+async def test_a_reply_killed_before_its_first_words_teaches_nothing(tmp_path: Path, fake: FakeOllama) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    after.mkdir()
+    fake.script([script.thinking("hm"), script.hang()])
+    async with running(make_settings(before, fake)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        await client.ok("message.send", chat_id=chat, client_id="1", text="go")
+        await client.event("message.delta")
+        copy_database(before, after)
+    async with running(make_settings(after, fake)) as address, Client.connect(address) as client:
+        await client.messages(chat)
+        assert (await client.say(chat, "hi"))["status"] == "complete"
+    assert [message["role"] for message in fake.requests[1].messages if not message["content"] and "tool_calls" not in message] == []
 
 
 async def test_calls_and_results_are_never_parted_by_a_small_window(tmp_path: Path, fake: FakeOllama) -> None:

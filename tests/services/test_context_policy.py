@@ -48,9 +48,7 @@ def test_a_call_that_succeeded(before: Activity, family: str, is_helper: bool, a
         (Activity(NONE, 2), True, False, False, Activity(), None),
     ],
 )
-def test_the_end_of_a_turn(
-    before: Activity, is_user_message: bool, related: bool, has_material: bool, after: Activity, clearing: Clearing | None
-) -> None:
+def test_the_end_of_a_turn(before: Activity, is_user_message: bool, related: bool, has_material: bool, after: Activity, clearing: Clearing | None) -> None:
     ended = turn_ended(before, is_user_message=is_user_message, related=related, has_material=has_material, ttl_messages=4)
     assert ended == (after, clearing)
 
@@ -83,9 +81,7 @@ def play(events: list[Happened], ttl_messages: int) -> list[tuple[Activity, Happ
             clearings += [clearing] if clearing else []
             material = True
         related = event.kept or activity.family in event.tools
-        activity, clearing = turn_ended(
-            activity, is_user_message=event.is_user_message, related=related, has_material=material, ttl_messages=ttl_messages
-        )
+        activity, clearing = turn_ended(activity, is_user_message=event.is_user_message, related=related, has_material=material, ttl_messages=ttl_messages)
         if clearing is not None:
             clearings.append(clearing)
             material = False

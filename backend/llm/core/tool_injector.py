@@ -35,13 +35,14 @@ REPLY_TOKENS = 1_024
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A call of this turn and its result. `subject`: see ToolResult."""
+    """A call of this turn and its result. `subject`, `holds`: see ToolResult."""
 
     name: str
     arguments: dict[str, Any]
     for_model: str
     receipt: receipts.Receipt
     subject: str | None = None
+    holds: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,15 @@ class Facts:
     """What the database says for this request. `history` is oldest first; its newest user message may be
     followed by the receipt of what an earlier run of the turn has done for good.
 
-    `prompt` is None when none was applied; `state` is None when no working state goes out.
+    `prompt` is None when none was applied; `state` is None when no working state goes out. `held` is what the
+    active family holds in hand.
     """
 
     prompt: str | None
     history: Sequence[dict[str, Any]]
     state: str | None
     open_families: frozenset[str] = frozenset()
+    held: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -124,7 +127,7 @@ def assemble(
     earlier, newest, done_before = _split(facts.history)
     history = [_history_messages(row, with_tools) for row in earlier]
     state = _state_messages(facts.state, with_tools)
-    turn = [message for row in done_before for message in _history_messages(row, with_tools)] + _turn_messages(rounds)
+    turn = [message for row in done_before for message in _history_messages(row, with_tools)] + _turn_messages(rounds, facts)
     fixed = _count([*opening, *state, newest, *turn], counter, model) + counter.json(schemas, model)
     room = num_ctx - min(REPLY_TOKENS, num_ctx // 4)
     if fixed > room:
@@ -173,19 +176,31 @@ def _state_messages(state: str | None, with_tools: bool) -> list[Message]:
     return [{"role": "system", "content": state}]
 
 
-def _turn_messages(rounds: Sequence[Round]) -> list[Message]:
-    """This turn's calls and results. Of several on one subject just the last is whole."""
-    newest = {exchange.subject: exchange for turn_round in rounds for exchange in turn_round.exchanges if exchange.subject}
+def _turn_messages(rounds: Sequence[Round], facts: Facts) -> list[Message]:
+    """This turn's calls and results; what is over goes out as its receipt, and a read of the state is one of now."""
+    exchanges = [exchange for turn_round in rounds for exchange in turn_round.exchanges]
+    over = {id(exchange) for index, exchange in enumerate(exchanges) if _is_over(exchange, exchanges[index + 1 :], facts.held)}
     messages: list[Message] = []
     for turn_round in rounds:
         calls = []
         for exchange in turn_round.exchanges:
-            if exchange.subject is None or newest[exchange.subject] is exchange:
-                calls.append((exchange.name, exchange.arguments, exchange.for_model))
-            else:
+            if exchange.name == CURRENT_STATE and facts.state is not None:
+                calls.append((exchange.name, exchange.arguments, facts.state))
+            elif id(exchange) in over:
                 calls.append((exchange.name, exchange.receipt.arguments, exchange.receipt.outcome))
+            else:
+                calls.append((exchange.name, exchange.arguments, exchange.for_model))
         messages += receipts.pair(calls, turn_round.text)
     return messages
+
+
+def _is_over(exchange: Exchange, later: Sequence[Exchange], held: dict[str, Any]) -> bool:
+    """Whether a later one speaks of the same thing, its thing is out of hand, or its mistake was mended."""
+    if exchange.subject is not None and any(other.subject == exchange.subject for other in later):
+        return True
+    if exchange.holds and exchange.holds != held:
+        return True
+    return not exchange.receipt.succeeded and any(other.name == exchange.name and other.receipt.succeeded for other in later)
 
 
 def _fitting(history: list[list[Message]], room: int, counter: TokenCounter, model: str | None) -> list[list[Message]]:

@@ -19,7 +19,7 @@ export function Card({ message }) {
   return html`<section class="card" data-message-id=${message.id} data-kind=${card.kind} data-status=${status} data-tool=${message.tool}
       aria-labelledby=${titleId}>
     <header>
-      <h3 id=${titleId} dir="auto"><${CardTitle} card=${card} /></h3>
+      <h2 id=${titleId} dir="auto"><${CardTitle} card=${card} /></h2>
       <span class="chip temporary">${t("card.temporary")}</span>
       <span class="chip unseen-by-model" title=${t("card.unseenTitle")}>${t("card.unseen")}</span>
       <span class="grow"></span>

@@ -23,7 +23,7 @@ export const MessageRow = memo(({ chat, message, retryable }) => {
 function UserMessage({ message, retryable }) {
   const { t, dateTime } = useApp();
   return html`<article class="user" data-message-id=${message.id} data-status=${message.status} data-role="user">
-    <h3 class="visually-hidden">${t("message.you")}</h3>
+    <h2 class="visually-hidden">${t("message.you")}</h2>
     <div class="bubble" title=${dateTime(message.created_at)}><${Fold} class="typed-fold"><div class="typed" dir="auto" data-text>${message.content}</div><//></div>
     <div class="message-tools"><${CopyButton} text=${message.content} /></div>
     ${message.status === "failed" && html`<${TurnFailure} chatId=${message.chat_id} error=${message.metrics?.error} retryable=${retryable} />`}
@@ -58,7 +58,7 @@ function Reply({ message, retryable }) {
   const temporary = message.is_ephemeral === 1;
   const streaming = status === "streaming";
   return html`<article class=${temporary ? "reply temporary" : "reply"} data-message-id=${message.id} data-status=${status} data-role="assistant" aria-busy=${streaming}>
-    <h3 class="visually-hidden">${t("message.model")}</h3>
+    <h2 class="visually-hidden">${t("message.model")}</h2>
     ${temporary && html`<span class="chip temporary">${t("card.temporary")}</span>`}
     ${thinking && html`<${Thinking} text=${thinking} active=${streaming && !content} />`}
     ${content && html`<${Markdown} text=${content} streaming=${streaming} />`}
@@ -125,7 +125,7 @@ export function PendingMessage({ entry }) {
   const { t, actions, drafts } = useApp();
   const failed = entry.state === "failed";
   return html`<article class="user pending" data-pending=${entry.state} data-client-id=${entry.clientId}>
-    <h3 class="visually-hidden">${t("message.you")}</h3>
+    <h2 class="visually-hidden">${t("message.you")}</h2>
     <div class="bubble"><div class="typed" dir="auto" data-text>${entry.text}</div></div>
     ${!failed && html`<p class="note"><${Icon} name="clock" />${t("message.sending")}</p>`}
     ${failed &&

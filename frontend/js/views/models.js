@@ -50,13 +50,13 @@ function NoModel({ workspace }) {
   const { t } = useApp();
   const { modelBackend, modelServer } = workspace;
   const title = modelBackend === "none" ? t(modelServer ? "notice.noServerAt" : "notice.noServer", { address: modelServer }) : t("notice.noModels");
-  return html`<section class="notice-box" data-notice="no-model"><h3>${title}</h3><p>${t("notice.getModel")}</p>
+  return html`<section class="notice-box" data-notice="no-model"><h2>${title}</h2><p>${t("notice.getModel")}</p>
     <${Command} text=${`ollama pull ${SUGGESTED_MODEL}`} /><${CheckAgain} /></section>`;
 }
 
 function MissingModel({ name }) {
   const { t } = useApp();
-  return html`<section class="notice-box" data-notice="missing-model"><h3>${t("model.missing", { name })}</h3><p>${t("notice.missing")}</p>
+  return html`<section class="notice-box" data-notice="missing-model"><h2>${t("model.missing", { name })}</h2><p>${t("notice.missing")}</p>
     <${Command} text=${`ollama pull ${name}`} /><${CheckAgain} /></section>`;
 }
 
@@ -67,6 +67,6 @@ function CheckAgain() {
 
 function Embedded({ close }) {
   const { t } = useApp();
-  return html`<section class="notice-box quiet" data-notice="embedded"><h3>${t("notice.embeddedTitle")}</h3><p>${t("notice.embeddedBody")}</p>
+  return html`<section class="notice-box quiet" data-notice="embedded"><h2>${t("notice.embeddedTitle")}</h2><p>${t("notice.embeddedBody")}</p>
     <${Command} text=${`ollama pull ${SUGGESTED_MODEL}`} /><${CheckAgain} /><${IconButton} name="close" class="corner" label=${t("notice.understood")} onClick=${close} /></section>`;
 }

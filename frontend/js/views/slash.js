@@ -62,7 +62,7 @@ export function ToolForm({ chatId, tool, close, running }) {
     }
   };
   return html`<form class="tool-form" ref=${form} data-tool-form=${tool.name} onSubmit=${submit} onKeyDown=${onKeyDown} aria-labelledby=${`${id}-title`}>
-    <header><h3 id=${`${id}-title`}>${has(`tool.${tool.name}`) ? t(`tool.${tool.name}`) : tool.name}</h3><code>/${tool.name}</code><span class="grow"></span>
+    <header><h2 id=${`${id}-title`}>${has(`tool.${tool.name}`) ? t(`tool.${tool.name}`) : tool.name}</h2><code>/${tool.name}</code><span class="grow"></span>
       <${IconButton} name="close" label=${t("editor.cancel")} onClick=${close} /></header>
     ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-${field.name}`} field=${field} wrong=${error?.fields?.[field.name]} />`)}
     <div class="actions"><button class="button primary" disabled=${running}>${t("slash.run")}</button>

@@ -12,7 +12,10 @@ export function Tabs() {
   const { open, active } = store.tabs.value;
   const list = useRef(null);
   useEffect(() => {
-    list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const show = () => list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const observer = new ResizeObserver(show);
+    observer.observe(list.current);
+    return () => observer.disconnect();
   }, [active, open.length]);
 
   const onKeyDown = (event) => {

@@ -54,7 +54,7 @@ function Bar({ chatId }) {
 function InspectorButton() {
   const { t, preferences, ui } = useApp();
   const toggle = () => {
-    if (matchMedia("(width > 1000px)").matches) preferences.inspector.value = !preferences.inspector.value;
+    if (ui.isWide()) preferences.inspector.value = !preferences.inspector.value;
     else ui.toggleDrawer("inspector");
   };
   return html`<${IconButton} name="eye" class="inspector-toggle" label=${t("inspector.title")} aria-expanded=${preferences.inspector.value} onClick=${toggle} />`;

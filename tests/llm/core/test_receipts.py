@@ -16,9 +16,7 @@ LIMIT = 200
 
 def test_a_receipt_is_a_compact_list() -> None:
     content = encode([Receipt("task_add", {"title": "молоко"}, "ok, task 1"), Receipt("task_list", {}, "ok, 1 open")])
-    assert content == (
-        '[{"tool":"task_add","arguments":{"title":"молоко"},"outcome":"ok, task 1"},{"tool":"task_list","arguments":{},"outcome":"ok, 1 open"}]'
-    )
+    assert content == ('[{"tool":"task_add","arguments":{"title":"молоко"},"outcome":"ok, task 1"},{"tool":"task_list","arguments":{},"outcome":"ok, 1 open"}]')
 
 
 def test_the_last_four_are_told_and_the_others_counted() -> None:
