@@ -51,9 +51,9 @@ MAX_CHATS = 3
 MAX_RESTARTS = 2  # they take longer than all else
 
 TOOLS: dict[ToolName, int] = {
-    "draft": 6, "mended_draft": 1, "view": 2, "view_version": 2, "apply": 3, "apply_version": 2, "discard": 2, "versions": 1, "rollback": 2,
+    "draft": 6, "mended_draft": 2, "view": 2, "view_version": 2, "apply": 3, "apply_version": 2, "discard": 2, "versions": 1, "rollback": 2,
     "task_add": 2, "task_list": 1, "task_update": 1, "task_complete": 1, "task_delete": 1,
-    "current_state": 2, "unknown": 1, "extra_argument": 1, "odd_argument": 1, "wrong_type": 1, "no_object": 1,
+    "current_state": 2, "unknown": 1, "extra_argument": 2, "odd_argument": 1, "wrong_type": 1, "no_object": 1,
 }  # fmt: skip
 FATES: dict[Fate, int] = {"whole": 12, "as_text": 2, "reset": 1, "no_done": 1, "error_500": 1, "busy_503": 1}
 
@@ -197,16 +197,18 @@ class SterileWindow(RuleBasedStateMachine):
         self.chats.append(Chat(self.run(self.client.new_chat())))
 
     @precondition(lambda self: self.idle())
-    @rule(number=PICK, says=REPLIES)
-    def send(self, number: int, says: list[Says]) -> None:
+    @rule(number=PICK, talk=st.lists(REPLIES, min_size=1, max_size=3))
+    def send(self, number: int, talk: list[list[Says]]) -> None:
+        """A few messages, one after the other."""
         chat = self.idle()[number % len(self.idle())]
 
-        async def send() -> None:
-            turn = self.oracle.begin(chat, says)
+        async def send(turn: Turn) -> None:
             await self._send(chat, turn)
             await self.client.finished(turn.turn_id)
 
-        self.run(send())
+        for says in talk:
+            self.run(send(self.oracle.begin(chat, says)))
+            self.every_request_is_sterile()
 
     @precondition(lambda self: self.idle())
     @rule(number=PICK, says=st.lists(SAYS, min_size=1, max_size=4), at=st.integers(0, 2), where=WHERE)
@@ -288,16 +290,11 @@ class SterileWindow(RuleBasedStateMachine):
         self.run(self.client.ok("transaction.answer", chat_id=chat.id, transaction_id=transaction_id, answer=answer))
 
     @precondition(lambda self: self.chats)
-    @rule(number=PICK, command=st.sampled_from(["context.keep", "context.clear"]))
-    def keep_or_clear(self, number: int, command: str) -> None:
-        self.run(self.client.ok(command, chat_id=self.pick(number).id))
-
-    @precondition(lambda self: self.chats)
-    @rule(number=PICK)
-    def undo(self, number: int) -> None:
+    @rule(number=PICK, command=st.sampled_from(["context.keep", "context.clear", "context.undo"]))
+    def tend(self, number: int, command: str) -> None:
         chat = self.pick(number)
-        reply = self.run(self.client.command("context.undo", chat_id=chat.id))
-        assert (reply["type"] == "ok") == (chat.undo is not None), reply
+        reply = self.run(self.client.command(command, chat_id=chat.id))
+        assert (reply["type"] == "ok") == (command != "context.undo" or chat.undo is not None), reply
 
     @precondition(lambda self: self.chats)
     @rule(number=PICK, ttl=st.integers(3, 5), model=st.sampled_from([model.name for model in MODELS]))
@@ -366,7 +363,7 @@ def uses(*tools: ToolName) -> Says:
 
 
 def send(*says: Says) -> Happening:
-    return lambda machine: machine.send(0, list(says))
+    return lambda machine: machine.send(0, [list(says)])
 
 
 def send_and_hold(at: int, where: Where, *says: Says) -> Happening:
@@ -380,7 +377,7 @@ def send_and_hold(at: int, where: Where, *says: Says) -> Happening:
         pytest.param(
             [
                 send_and_hold(1, "before", uses("draft"), uses("task_list")),
-                lambda machine: machine.keep_or_clear(0, "context.clear"),
+                lambda machine: machine.tend(0, "context.clear"),
                 lambda machine: machine.let_go(0),
             ],
             id="a draft that is cleared in its own turn",

@@ -199,7 +199,7 @@ async def test_a_result_longer_than_the_window_is_cut_for_the_model(client: Clie
     assert (await client.say(chat, "show it"))["status"] == "complete"
     told = fake.requests[1].messages[-1]["content"]
     assert "слово слово" in told
-    assert len(told) < len(long) and str(len(long)) in told
+    assert len(told) < len(long) and f"of {len('Version 1, draft:') + 1 + len(long)} characters" in told
     shown = next(message for message in await client.messages(chat) if message.get("tool") == "system_prompt_view")
     assert shown["card"]["after"] == long
 
