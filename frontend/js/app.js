@@ -70,7 +70,7 @@ function start() {
   actions.resumeOutbox();
 }
 
-const WORKSPACE_EVENTS = new Set(["chat.created", "chat.updated", "chat.deleted"]);
+const WORKSPACE_EVENTS = new Set(["chat.created", "chat.updated", "chat.deleted", "models.updated"]);
 
 function titleOf({ workspace, tabs }) {
   const title = workspace.value.chats[tabs.value.active]?.title;

@@ -36,7 +36,13 @@ async def system_prompt_view(context: ToolContext, version: Version | None = Non
     versions = action("versions", "system_prompt_versions", {})
     if applied is None:
         title = "System prompt: none applied"
-        card = notice(title, "The chat uses Cleanroom's default prompt.", title_key="card.system_prompt.default", actions=[versions])
+        card = notice(
+            title,
+            "The chat uses Cleanroom's default prompt.",
+            title_key="card.system_prompt.default",
+            body_key="card.system_prompt.default_body",
+            actions=[versions],
+        )
         return ToolResult(for_model=f"No system prompt is applied in this chat.{waiting}", card=card, outcome="ok, none applied")
     number, content = applied["version"], applied["content"]
     title = f"System prompt, version {number}"

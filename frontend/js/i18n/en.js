@@ -51,6 +51,7 @@ export default {
   "card.task.list": "Tasks · {open} open of {total}",
   "card.task.restored": "Task {id} restored",
   "card.task.updated": "Task {id} changed",
+  "card.superseded": "replaced",
   "card.temporary": "temporary",
   "card.tool_failed": "“{tool}” did not work",
   "card.unseen": "not seen by the model",

@@ -61,6 +61,7 @@ export default {
   "card.task.list": "Задачи · открыто {open} из {total}",
   "card.task.restored": "Задача {id} восстановлена",
   "card.task.updated": "Задача {id} изменена",
+  "card.superseded": "заменено",
   "card.temporary": "временно",
   "card.tool_failed": "«{tool}» не получилось",
   "card.unseen": "модель не видит",

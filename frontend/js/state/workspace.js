@@ -26,6 +26,7 @@ const handlers = {
     settings: event.settings,
   }),
   models: applyModels,
+  "models.updated": applyModels,
   tools: (state, { tools }) => ({ ...state, tools }),
   connection: (state, { value }) => ({ ...state, connection: value }),
   "chat.created": putChat,

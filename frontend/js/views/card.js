@@ -20,6 +20,7 @@ export function Card({ message }) {
       aria-labelledby=${titleId}>
     <header>
       <h2 id=${titleId} dir="auto"><${CardTitle} card=${card} /></h2>
+      ${card.superseded && html`<span class="chip">${t("card.superseded")}</span>`}
       <span class="chip temporary">${t("card.temporary")}</span>
       <span class="chip unseen-by-model" title=${t("card.unseenTitle")}>${t("card.unseen")}</span>
       <span class="grow"></span>
