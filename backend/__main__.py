@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from backend.app import create_app, frame_bytes
 from backend.errors import CleanroomError, SettingsError
@@ -38,6 +40,17 @@ class Server(uvicorn.Server):
         yield
 
 
+class Socket(WebSocketsSansIOProtocol):
+    """A WebSocket that can't hold up the server's end."""
+
+    def shutdown(self) -> None:
+        # Who doesn't read would be waited for, and for one that has said goodbye before uvicorn raises.
+        if self.transport.is_closing() or not self.writable.is_set():
+            self.transport.abort()
+        else:
+            super().shutdown()
+
+
 async def run(settings: Settings) -> None:
     """Serve until a signal ends it. Raises a CleanroomError when it can't start."""
     app = create_app(settings)
@@ -54,7 +67,7 @@ def configure(app: Starlette, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="off",  # entered in `run`, so that a failing start is one line and not a traceback
-        ws="websockets-sansio",
+        ws=Socket,
         ws_max_size=frame_bytes(settings),
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
@@ -77,7 +90,8 @@ def listen(settings: Settings) -> socket.socket:
         family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((settings.host, settings.port), family=family, backlog=2048)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        # `create_server` adds the address to the system's words; a name that isn't found has a negative number.
+        reason = (os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)).lower()
         raise SettingsError(f"Can't listen on {settings.host}:{settings.port} ({reason}). Set CLEANROOM_HOST or CLEANROOM_PORT to another.") from None
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by its connections: one that takes no data for so long ends
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 2 * PING_SECONDS * 1000)

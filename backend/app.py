@@ -36,10 +36,13 @@ from backend.services.tool_runs import ToolRuns
 from backend.services.turns import Turns
 from backend.services.working import WorkingStates
 from backend.settings import Settings
-from backend.store import messages
+from backend.store import deleted_facts, messages
 from backend.store.database import Database
 
 SERVER_VERSION = "0.1.0"
+
+# A deleted task or note can be brought back for a day; the next start after it deletes it for good.
+KEEP_DELETED_SECONDS = 86_400
 
 
 def frame_bytes(settings: Settings) -> int:
@@ -112,6 +115,7 @@ def create_app(settings: Settings) -> Starlette:
         try:
             await database.connect()
             await journal.write(lambda unit: messages.interrupt_streaming(unit.tx))
+            await journal.write(lambda unit: deleted_facts.purge(unit.tx, clock.later(-KEEP_DELETED_SECONDS)))
             backend.look_again()
             yield
         finally:

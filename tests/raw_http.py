@@ -49,17 +49,34 @@ async def shake_hands(address: str, *lines: str, target: str = "/ws", host: str 
     return await ask(address, target, *HANDSHAKE, *lines, host=host)
 
 
+class UnreadSocket:
+    """A WebSocket that reads only when it is told to: the server's frames wait, as bytes, on their way."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.read = reader.read
+        self.readuntil = reader.readuntil
+
+    def send(self, text: str) -> None:
+        self._writer.write(Frame(Opcode.TEXT, text.encode()).serialize(mask=True))
+
+    async def say_goodbye(self) -> None:
+        self._writer.write(Frame(Opcode.CLOSE, (1000).to_bytes(2, "big")).serialize(mask=True))
+        await self._writer.drain()
+
+
 @asynccontextmanager
-async def unread_socket(address: str, *frames: str) -> AsyncIterator[asyncio.StreamReader]:
-    """Open a WebSocket, send text frames and read nothing: the bytes of the server's frames wait in the reader."""
+async def unread_socket(address: str, *frames: str) -> AsyncIterator[UnreadSocket]:
+    """Open a WebSocket, send text frames and read nothing."""
     name, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(name, int(port))
     try:
         writer.write("\r\n".join(["GET /ws HTTP/1.1", f"Host: {address}", *HANDSHAKE, "", ""]).encode())
         await reader.readuntil(b"\r\n\r\n")
+        opened = UnreadSocket(reader, writer)
         for frame in frames:
-            writer.write(Frame(Opcode.TEXT, frame.encode()).serialize(mask=True))
-        yield reader
+            opened.send(frame)
+        yield opened
     finally:
         writer.transport.abort()
 

@@ -154,8 +154,8 @@ class SterileWindow(RuleBasedStateMachine):
         assert count - start <= HISTORY_LIMIT and len(sent) < HISTORY_LIMIT
         with_receipts = turn.asked[0].request.tools
         expected = [row for row in stored[start:] if row["role"] != "tool" or with_receipts]
+        assert [row["role"] for row in expected] == [row[0]["role"] if len(row) == 1 else "tool" for row in sent], "other rows than the window's"
         assert [row["content"] for row in expected if row["role"] != "tool"] == [row[0]["content"] for row in sent if len(row) == 1]
-        assert [row["role"] for row in expected] == [row[0]["role"] if len(row) == 1 else "tool" for row in sent]
         opening = messages[: state_start(messages)]
         if chat.prefix is not None and chat.prefix[:2] == (start, turn.asked[0].request.model) and chat.prefix[2][0] == opening[0]:
             assert opening[: len(chat.prefix[2])] == chat.prefix[2], "the prefix changed"

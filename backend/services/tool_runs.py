@@ -87,7 +87,8 @@ class ToolRuns:
         card = result.card
         if result.subject is not None:
             await self._supersede(unit, chat_id, result.subject)
-            card = {**card, "subject": result.subject}
+            if tool.effect != "commit":  # what was done stays done, and its Undo with it
+                card = {**card, "subject": result.subject}
         card_id = await self._add_card(unit, record, working, tool.name, card, result.for_model, transaction_id)
         receipt = Receipt(tool.name, tool.identity(arguments), result.outcome)
         await self._leave_receipt(unit, record, receipt)

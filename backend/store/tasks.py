@@ -19,14 +19,14 @@ async def insert(tx: Connection, title: str, session_id: str, now: str) -> dict[
     return row
 
 
-async def restore(tx: Connection, task_id: int, title: str, done: bool, session_id: str, now: str) -> None:
-    """Put a deleted task back under the number that it had."""
+async def restore(tx: Connection, row: dict[str, Any], now: str) -> None:
+    """Put a deleted task back under the number that it had; its chat may be gone meanwhile."""
     await tx.execute(
         """
         INSERT INTO tasks (id, title, done, session_id, created_at, updated_at)
-        VALUES (:id, :title, :done, :session_id, :now, :now)
+        VALUES (:id, :title, :done, (SELECT id FROM chats WHERE id = :session_id), :created_at, :now)
         """,
-        {"id": task_id, "title": title, "done": int(done), "session_id": session_id, "now": now},
+        {**row, "now": now},
     )
 
 

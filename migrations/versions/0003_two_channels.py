@@ -179,6 +179,16 @@ def _create_facts() -> None:
     )
     _create_of_chat("tasks", _text("title"), _number("done"), _chat("SET NULL"), _text("updated_at"), _one_of("done", 0, 1, table="tasks"))
     _create_of_chat("notes", _text("title"), _text("content"), _chat("SET NULL"), _text("updated_at"))
+    op.create_table(
+        "deleted_facts",  # tasks and notes that can still be brought back
+        _id(),
+        _text("kind"),
+        sa.Column("fact_id", sa.Integer, nullable=False),
+        _text("content"),
+        _text("deleted_at"),
+        sa.UniqueConstraint("kind", "fact_id"),
+        _one_of("kind", "task", "note", table="deleted_facts"),
+    )
     _create_of_chat("snapshots", _chat(), _text("label"), _text("content"))
     _create_of_chat(
         "context_events",

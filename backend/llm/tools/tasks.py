@@ -9,7 +9,7 @@ from pydantic import Field
 from backend.errors import ToolFailed
 from backend.llm.core.cards import action, item_list, notice
 from backend.llm.core.registry import LARGEST_NUMBER, Family, StateSection, ToolContext, ToolResult
-from backend.store import tasks
+from backend.store import deleted_facts, tasks
 
 family = Family("tasks")
 
@@ -70,18 +70,22 @@ async def task_complete(context: ToolContext, id: TaskId) -> ToolResult:
 async def task_delete(context: ToolContext, id: TaskId) -> ToolResult:
     """Delete a task."""
     task = await _get(context, id)
+    await deleted_facts.keep(context.tx, "task", task, context.now)
     await tasks.delete(context.tx, id)
-    undo = action("undo", "task_restore", {"id": id, "title": task["title"], "done": bool(task["done"])})
+    undo = action("undo", "task_restore", {"id": id})
     return _changed(f"Task {id} deleted", task["title"], "deleted", id, [undo])
 
 
-@family.tool("commit", for_model=False, identified_by=("id", "title"))
-async def task_restore(context: ToolContext, id: TaskId, title: Title, done: bool = False) -> ToolResult:
-    """Put a deleted task back under its number."""
+@family.tool("commit", for_model=False, identified_by=("id",))
+async def task_restore(context: ToolContext, id: TaskId) -> ToolResult:
+    """Put a deleted task back on the list."""
     if await tasks.get(context.tx, id) is not None:
-        raise ToolFailed(f"Task {id} is there already.")
-    await tasks.restore(context.tx, id, title, done, context.session_id, context.now)
-    return _changed(f"Task {id} restored", title, "restored", id, [action("delete", "task_delete", {"id": id}, "danger")])
+        raise ToolFailed(f"Task {id} is on the list already.")
+    task = await deleted_facts.take(context.tx, "task", id)
+    if task is None:
+        raise ToolFailed(f"Task {id} was deleted more than a day ago, or never was.")
+    await tasks.restore(context.tx, task, context.now)
+    return _changed(f"Task {id} restored", task["title"], "restored", id, [action("delete", "task_delete", {"id": id}, "danger")])
 
 
 @family.working_state

@@ -143,7 +143,7 @@ def test_what_is_wrong_is_named(arguments: dict[str, object], fields: list[str])
 
 def test_a_reason_stays_short_whatever_was_sent() -> None:
     with pytest.raises(Invalid) as caught:
-        get("task_add").validate({"x" * 100_000 + str(number): 1 for number in range(1000)})
+        get("task_add").validate({f"{number}" + "x" * 10_000: 1 for number in range(100)})
     assert len(caught.value.message) < 1000
 
 

@@ -89,7 +89,7 @@ async def test_every_button_of_the_list_works(client: Client, tmp_path: Path) ->
     ("tool", "arguments"),
     [
         ("task_complete", {"id": 9}), ("task_delete", {"id": 9}), ("task_update", {"id": 9, "title": "x"}), ("task_update", {"id": 1}),
-        ("task_update", {"id": 1, "title": "  "}), ("task_add", {"title": " \n "}), ("task_complete", {"id": 2}), ("task_restore", {"id": 1, "title": "x"}),
+        ("task_update", {"id": 1, "title": "  "}), ("task_add", {"title": " \n "}), ("task_complete", {"id": 2}), ("task_restore", {"id": 1}),
     ],
 )  # fmt: skip
 async def test_what_can_not_be_done_changes_nothing_and_says_why(client: Client, tmp_path: Path, tool: str, arguments: dict[str, object]) -> None:

@@ -1,0 +1,38 @@
+"""Rows of `deleted_facts`: tasks and notes that were deleted and can be brought back for a while."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from backend.store.database import Connection
+
+Kind = Literal["task", "note"]
+
+
+async def keep(tx: Connection, kind: Kind, row: dict[str, Any], now: str) -> None:
+    """Keep a fact's whole row; one of the same number that was kept before gives way."""
+    await tx.execute(
+        """
+        INSERT INTO deleted_facts (kind, fact_id, content, deleted_at) VALUES (:kind, :fact_id, :content, :now)
+        ON CONFLICT (kind, fact_id) DO UPDATE SET content = excluded.content, deleted_at = excluded.deleted_at
+        """,
+        {"kind": kind, "fact_id": row["id"], "content": json.dumps(row, ensure_ascii=False), "now": now},
+    )
+
+
+async def take(tx: Connection, kind: Kind, fact_id: int) -> dict[str, Any] | None:
+    """The kept row, which is kept no longer; None when there is none."""
+    content = await tx.fetch_value("DELETE FROM deleted_facts WHERE kind = :kind AND fact_id = :fact_id RETURNING content", {"kind": kind, "fact_id": fact_id})
+    return None if content is None else dict(json.loads(content))
+
+
+async def list_all(tx: Connection) -> list[dict[str, Any]]:
+    """`{kind, fact_id, content, deleted_at}`, newest first; `content` is the row as it was."""
+    rows = await tx.fetch_all("SELECT kind, fact_id, content, deleted_at FROM deleted_facts ORDER BY deleted_at DESC, id DESC")
+    return [{**row, "content": json.loads(row["content"])} for row in rows]
+
+
+async def purge(tx: Connection, before: str) -> int:
+    """Delete for good what was deleted before that time; how many."""
+    return await tx.execute("DELETE FROM deleted_facts WHERE deleted_at < :before", {"before": before})
