@@ -92,10 +92,17 @@ class Settings(BaseModel):
     )
     embedded_model: FilePath | None = Field(None, alias="CLEANROOM_EMBEDDED_MODEL", description="a GGUF file for the embedded model")
     ttl_messages: int = Field(4, alias="CLEANROOM_TTL_MESSAGES", ge=3, le=5, description="unrelated messages until working material goes, 3 to 5")
-    history_limit: int = Field(12, alias="CLEANROOM_HISTORY_LIMIT", ge=1, le=12, description="most messages of history that a model is sent")
+    history_limit: int = Field(12, alias="CLEANROOM_HISTORY_LIMIT", ge=2, le=12, description="most messages of history that a model is sent")
     history_step: int = Field(6, alias="CLEANROOM_HISTORY_STEP", ge=1, le=12, description="messages by which the history's start moves; 1 slides it every turn")
     working_state_tokens: int = Field(
         600, alias="CLEANROOM_WORKING_STATE_TOKENS", ge=0, le=100_000, description="room for the working state in tokens; 0 sends none"
+    )
+    tool_result_tokens: int = Field(
+        1500,
+        alias="CLEANROOM_TOOL_RESULT_TOKENS",
+        ge=100,
+        le=100_000,
+        description="most tokens of a tool's result that a model is given; the card has the whole",
     )
     num_ctx: int | None = Field(
         None, alias="CLEANROOM_NUM_CTX", ge=256, le=1_048_576, description="context window in tokens; empty: the model's own, at most 8192"

@@ -14,8 +14,8 @@ from typing import Any, Self
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 
-from backend.__main__ import listen
-from backend.app import create_app, frame_bytes
+from backend.__main__ import configure, listen
+from backend.app import create_app
 from backend.settings import Settings
 from tests.fake_ollama import FakeOllama
 
@@ -37,7 +37,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     """Run a server until the block ends; its address, such as `127.0.0.1:43211`."""
     app = create_app(settings)
     listener = listen(settings)
-    config = uvicorn.Config(app, lifespan="off", ws="websockets-sansio", ws_max_size=frame_bytes(settings), log_level="warning", timeout_graceful_shutdown=1)
+    config = configure(app, settings)
+    config.timeout_graceful_shutdown = 1
     server = _QuietServer(config)
     async with app.router.lifespan_context(app):
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -67,6 +68,7 @@ class Client:
         self.welcome: Json = {}
         self.events: list[Json] = []
         self._reader = asyncio.create_task(self._read())
+        self._reader.add_done_callback(self._ended)
 
     @classmethod
     @asynccontextmanager
@@ -141,6 +143,12 @@ class Client:
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS), self._news:
             await self._news.wait_for(condition)
+
+    def _ended(self, reader: asyncio.Task[None]) -> None:
+        """The socket is closed: whoever waits for a reply has waited in vain."""
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(ConnectionError("the server closed the socket"))
 
     async def _read(self) -> None:
         async for text in self._socket:

@@ -51,7 +51,7 @@ MAX_CHATS = 3
 MAX_RESTARTS = 2  # they take longer than all else
 
 TOOLS: dict[ToolName, int] = {
-    "draft": 6, "mended_draft": 2, "view": 2, "view_version": 2, "apply": 3, "apply_version": 2, "discard": 2, "versions": 1, "rollback": 2,
+    "draft": 9, "mended_draft": 2, "view": 2, "view_version": 2, "apply": 3, "apply_version": 2, "discard": 2, "versions": 1, "rollback": 2,
     "task_add": 2, "task_list": 1, "task_update": 1, "task_complete": 1, "task_delete": 1,
     "current_state": 2, "unknown": 1, "extra_argument": 2, "odd_argument": 1, "wrong_type": 1, "no_object": 1,
 }  # fmt: skip
@@ -66,6 +66,10 @@ USES = st.builds(Use, weighted(TOOLS), st.integers(1, 4))
 BUTTONS = USES.filter(lambda use: use.tool not in ("current_state", "unknown", "extra_argument", "odd_argument", "wrong_type", "no_object"))
 SAYS = st.builds(Says, st.lists(USES, max_size=2).map(tuple), st.booleans(), st.booleans(), weighted(FATES))
 REPLIES = st.lists(SAYS, max_size=4)
+# Messages that need no tool, among them as many as the longest TTL.
+DIGRESSION: st.SearchStrategy[list[list[Says]]] = st.integers(1, 5).map(lambda length: [[]] * length)
+TALK: st.SearchStrategy[list[list[Says]]] = st.one_of(st.lists(REPLIES, min_size=1, max_size=3), DIGRESSION)
+TO_A_PROMPT: tuple[ToolName, ...] = ("draft", "apply")
 WHERE: st.SearchStrategy[Where] = st.sampled_from(["before", "in_text", "after_calls"])
 
 PICK = st.integers(0, MAX_CHATS - 1)
@@ -172,7 +176,12 @@ class SterileWindow(RuleBasedStateMachine):
     def held(self) -> list[Chat]:
         return [chat for chat in self.chats if chat.turn is not None]
 
-    async def _send(self, chat: Chat, turn: Turn) -> None:
+    async def _talk(self, turn: Turn) -> None:
+        await self._send(turn)
+        await self.client.finished(turn.turn_id)
+
+    async def _send(self, turn: Turn) -> None:
+        chat = turn.chat
         chat.turn = chat.last = turn
         text = f"{turn.question} is my question"
         reply = await self.client.ok("message.send", chat_id=chat.id, client_id=uuid.uuid4().hex, text=text)
@@ -197,17 +206,12 @@ class SterileWindow(RuleBasedStateMachine):
         self.chats.append(Chat(self.run(self.client.new_chat())))
 
     @precondition(lambda self: self.idle())
-    @rule(number=PICK, talk=st.lists(REPLIES, min_size=1, max_size=3))
+    @rule(number=PICK, talk=TALK)
     def send(self, number: int, talk: list[list[Says]]) -> None:
         """A few messages, one after the other."""
         chat = self.idle()[number % len(self.idle())]
-
-        async def send(turn: Turn) -> None:
-            await self._send(chat, turn)
-            await self.client.finished(turn.turn_id)
-
         for says in talk:
-            self.run(send(self.oracle.begin(chat, says)))
+            self.run(self._talk(self.oracle.begin(chat, says)))
             self.every_request_is_sterile()
 
     @precondition(lambda self: self.idle())
@@ -218,7 +222,7 @@ class SterileWindow(RuleBasedStateMachine):
 
         async def send() -> None:
             turn = self.oracle.begin(chat, says, hold)
-            await self._send(chat, turn)
+            await self._send(turn)
             await _first(hold.reached.wait(), self.client.finished(turn.turn_id))
             if hold.reached.is_set() and where == "in_text":
                 text = turn.asked[-1].text
@@ -271,6 +275,21 @@ class SterileWindow(RuleBasedStateMachine):
         chat = self.pick(number)
         turn = self.oracle.begin(chat, ())
         self.run(self._press(chat, self.oracle.call(use, turn), turn))
+
+    @precondition(lambda self: self.idle())
+    @rule(number=PICK, answer=st.sampled_from(["yes", "no"]))
+    def finish(self, number: int, answer: str) -> None:
+        """A whole piece of work: drafted, applied and answered for, with a message after each step."""
+        chat = self.idle()[number % len(self.idle())]
+        for tool in TO_A_PROMPT:
+            turn = self.oracle.begin(chat, ())
+            self.run(self._press(chat, self.oracle.call(Use(tool), turn), turn))
+            self.every_request_is_sterile()
+            self.run(self._talk(self.oracle.begin(chat, ())))
+            self.every_request_is_sterile()
+        self.run(self.client.ok("transaction.answer", chat_id=chat.id, transaction_id=chat.transactions[-1], answer=answer))
+        self.every_request_is_sterile()
+        self.run(self._talk(self.oracle.begin(chat, ())))
 
     @precondition(lambda self: any(chat.actions for chat in self.chats))
     @rule(number=PICK, index=st.integers(0, 3))
@@ -381,6 +400,14 @@ def send_and_hold(at: int, where: Where, *says: Says) -> Happening:
                 lambda machine: machine.let_go(0),
             ],
             id="a draft that is cleared in its own turn",
+        ),
+        pytest.param(
+            [
+                send_and_hold(1, "after_calls", uses("draft"), Says(thought=True)),
+                lambda machine: machine.tend(0, "context.clear"),
+                lambda machine: machine.let_go(0),
+            ],
+            id="a draft that is cleared before the model is asked the same again",
         ),
         pytest.param([send(uses("draft"), uses("current_state"), uses("draft"))], id="a read of the state from before the newest draft"),
         pytest.param([send(uses("extra_argument"), uses("mended_draft"), uses("draft"))], id="a bad call's draft, mended and superseded"),

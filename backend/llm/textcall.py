@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from backend.llm.wire import ToolCall, _tool_call, json_object
+from backend.llm.wire import ToolCall, json_object, tool_call
 
 # Where such an object may put the tool's name, and what may stand before it.
 _NAME_OPENINGS = ('{"name":"', '{"tool":"', '{"function":"', '{"function":{"name":"')
@@ -41,6 +41,6 @@ def parse_call(text: str, offered: Collection[str]) -> ToolCall | None:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
     try:
-        return _tool_call({"function": {"name": name, "arguments": arguments}})
+        return tool_call({"function": {"name": name, "arguments": arguments}})
     except RecursionError:  # nested deeper than it can be walked
         return None

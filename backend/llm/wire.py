@@ -221,12 +221,12 @@ def _chunk(item: dict[str, Any]) -> Chunk:
     return Chunk(
         text=_text(message.get("content")),
         thinking=_text(message.get("thinking")),
-        tool_calls=tuple(map(_tool_call, calls)) if isinstance(calls, list) else (),
+        tool_calls=tuple(map(tool_call, calls)) if isinstance(calls, list) else (),
         done=_done(item) if item.get("done") is True else None,
     )
 
 
-def _tool_call(item: object) -> ToolCall:
+def tool_call(item: object) -> ToolCall:
     call = item if isinstance(item, dict) else {}
     function = call.get("function")
     if not isinstance(function, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +20,9 @@ from backend.services.prompting import Prompting
 from backend.services.replies import StreamingReply
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.working import WorkingStates
+
+# What a failed call's own arguments may bring into the window: a model can write more than it holds.
+FAILED_ARGUMENTS_CHARACTERS = 2_000
 
 
 class ModelTurn:
@@ -91,15 +95,17 @@ class ModelTurn:
             return await self._read_state(arguments)
         try:
             tool = self._registry.get(call.name)
-            if tool is None:
+            if tool is None or not tool.for_model:
                 raise self._tool_runs.unknown(call.name)
             checked = tool.validate(call.arguments)
             result = await self._tool_runs.run(self._record, tool, checked)
         except CleanroomError as error:
             receipt = await self._tool_runs.fail(self._record, call.name, arguments, error)
-            return CallResult(Exchange(call.name, arguments, f"Error: {error.message}", receipt), failed=True)
+            shown = arguments if len(json.dumps(arguments)) <= FAILED_ARGUMENTS_CHARACTERS else {}
+            return CallResult(Exchange(call.name[:100], shown, f"Error: {error.message}", receipt), failed=True)
         receipt = Receipt(tool.name, tool.identity(checked), result.outcome)
-        return CallResult(Exchange(call.name, arguments, result.for_model, receipt, result.subject), failed=False)
+        for_model = self._prompting.capped(tool, result, self._model)
+        return CallResult(Exchange(call.name, arguments, for_model, receipt, result.subject), failed=False)
 
     async def _read_state(self, arguments: dict[str, Any]) -> CallResult:
         """The model asked for what it is given anyway: read it again, with neither card nor receipt."""

@@ -7,7 +7,8 @@ from typing import Any
 
 from backend.llm.backend import BoundModel
 from backend.llm.core import working_state
-from backend.llm.core.registry import Registry
+from backend.llm.core.registry import Registry, Tool, ToolResult
+from backend.llm.core.result_cap import capped
 from backend.llm.core.tool_injector import Facts, Request, Round, assemble
 from backend.llm.tokens import TokenCounter
 from backend.services.records import Clock
@@ -15,6 +16,9 @@ from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import prompts, states
 from backend.store.database import Connection
+
+# The part of a window that one tool's result may take: there are others beside it.
+WINDOW_PART = 4
 
 
 class Prompting:
@@ -68,6 +72,12 @@ class Prompting:
         state = await states.get(tx, chat_id)
         limit = self._settings.working_state_tokens
         return await working_state.read(self._registry, tx, chat_id, state, self._clock.now(), limit, self._counter)
+
+    def capped(self, tool: Tool, result: ToolResult, model: BoundModel) -> str:
+        """What the model is given of a result: in a small window less than the setting allows."""
+        limit = min(self._settings.tool_result_tokens, model.num_ctx // WINDOW_PART)
+        name = tool.name if tool.reads_on else ""
+        return capped(result.for_model, limit, self._counter, model=model.name, tool=name, starts_at=result.starts_at)
 
     def _sends_state(self, active: str | None, model: BoundModel) -> bool:
         """A model without tools can't look things up either: counts alone would only puzzle it."""

@@ -54,7 +54,8 @@ class Settlement:
                 await self._end_reply(unit, record, working, outcome, reply, metrics, announced)
             if user_message_id is not None and outcome.status == "failed":
                 await self._mark_failed(unit, chat_id, user_message_id, outcome)
-            await self._age(unit, record, working, chat["ttl_messages"], is_user_message=user_message_id is not None)
+            counts = user_message_id is not None and not record.is_repeated
+            await self._age(unit, record, working, chat["ttl_messages"], is_user_message=counts)
             await self._states.save(unit.tx, chat_id, working)
             if announced is not None and working.pending is not None:
                 unit.publish(

@@ -37,6 +37,7 @@ class TurnRecord:
     transaction: dict[str, Any] | None = None
     completing_card_id: int | None = None
     kept: bool = False
+    is_repeated: bool = False
 
     @property
     def is_button(self) -> bool:
@@ -71,7 +72,7 @@ class ToolRuns:
 
     def unknown(self, name: str) -> NotFound:
         """The error for a tool that does not exist, with the names of those that do."""
-        names = ", ".join(tool.name for tool in self._registry)
+        names = ", ".join(tool.name for tool in self._registry if tool.for_model)
         return NotFound(f"There is no tool '{name[:100]}'. The tools are: {names}.")
 
     async def _run(self, unit: Unit, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> ToolResult:

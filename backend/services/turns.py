@@ -132,8 +132,9 @@ class Turns:
             later = await messages.list_after(unit.tx, chat_id, user["id"])
             if any(row["turn_id"] != user["turn_id"] for row in later):
                 raise Conflict("A tool was used after that message; send a new one instead.")
-            record = TurnRecord(chat_id, uuid.uuid4().hex)
+            record = TurnRecord(chat_id, uuid.uuid4().hex, is_repeated=True)
             await self._clear_later(unit, record, later)
+            unit.after_commit(lambda: self._states.forget(chat_id))  # what an Undo would put back is of the run that goes
             asked = await messages.update(unit.tx, user["id"], turn_id=record.turn_id, status="complete", metrics=None)
             assert asked is not None
             unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(asked)))

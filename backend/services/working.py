@@ -172,7 +172,6 @@ class WorkingStates:
         ephemeral = await messages.list_ephemeral(tx, chat_id)
         history = await self.history(tx, chat_id)
         pending = working.pending if working.pending and working.pending["turn_id"] != running_turn else None
-        cleared = self._cleared.get(chat_id)
         return ContextState(
             active_tool=working.active_tool,
             unrelated_count=working.unrelated_count,
@@ -182,11 +181,12 @@ class WorkingStates:
             history_messages=len(history),
             history_tokens=sum(self._counter.message(row["content"]) for row in history),
             pending_transaction=PendingTransaction.model_validate(pending) if pending else None,
-            undo_until=cleared.until if cleared else None,
+            undo_until=self._undo_until(chat_id),
         )
 
     async def publish_snapshot(self, unit: Unit, chat_id: str, ttl_messages: int, running_turn: str | None) -> ContextState:
         context = await self.snapshot(unit.tx, chat_id, ttl_messages, running_turn)
+        unit.after_commit(lambda: setattr(context, "undo_until", self._undo_until(chat_id)))  # this unit may clear or restore
         unit.publish(ContextStateChanged(chat_id=chat_id, context=context))
         return context
 
@@ -202,6 +202,10 @@ class WorkingStates:
     def tokens_of(self, row: dict[str, Any]) -> int:
         """What a message would cost a window: its text, or a card's whole rendering."""
         return self._counter.message(row["content"] + (row["card"] or ""))
+
+    def _undo_until(self, chat_id: str) -> str | None:
+        cleared = self._cleared.get(chat_id)
+        return cleared.until if cleared else None
 
     def _hold(self, chat_id: str, rows: list[dict[str, Any]], working: Working, until: str | None) -> None:
         self.forget(chat_id)

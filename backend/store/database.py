@@ -24,6 +24,8 @@ Row = Mapping[str, Any]
 T = TypeVar("T")
 
 READERS = 2
+# Rebuilding the file holds up the writers: about a second for this much.
+COMPACT_BYTES = 134_217_728
 # How long a scrub may hold up the writers while a reader is in its way, and when it is tried again.
 SCRUB_BUSY_MS = 100
 SCRUB_RETRY_SECONDS = 1.0
@@ -99,7 +101,8 @@ class Database:
         return await self._run(self._write(work, then))
 
     async def scrub(self) -> bool:
-        """Take deleted text out of the write-ahead log; False when a reader is in the way and it is tried again later."""
+        """Take deleted text out of the file and its log; False when a reader is in the way and it is tried again later."""
+        await self._run(self._compact())
         if await self._run(self._checkpoint()):
             return True
         if self._scrubbing is None or self._scrubbing.done():
@@ -178,6 +181,13 @@ class Database:
             if then is not None:
                 then(result)
             return result
+
+    async def _compact(self) -> None:
+        """Rebuild a file of moderate size: moving rows between pages leaves copies that secure_delete doesn't know of."""
+        if self.path.stat().st_size <= COMPACT_BYTES:
+            async with self._writers_turn:
+                with suppress(sqlite3.OperationalError):  # no room on the disk for the copy: the rows are gone all the same
+                    await self._writer.execute("VACUUM")
 
     async def _checkpoint(self) -> bool:
         async with self._writers_turn:

@@ -123,5 +123,11 @@ async def delete_ephemeral(tx: Connection, session_id: str, keep_family: str | N
 
 
 async def interrupt_streaming(tx: Connection) -> int:
-    """Mark the replies that an ended process left unfinished; their saved text stays."""
-    return await tx.execute("UPDATE chat_messages SET status = 'interrupted' WHERE status = 'streaming'")
+    """Mark the replies that an ended process left unfinished. Their saved text stays; without any they are the person's only."""
+    return await tx.execute(
+        """
+        UPDATE chat_messages
+        SET status = 'interrupted', is_ephemeral = CASE WHEN content = '' THEN 1 ELSE is_ephemeral END
+        WHERE status = 'streaming'
+        """
+    )

@@ -46,6 +46,11 @@ export function createActions({ client, store, outbox, drafts, newId }) {
     }
   }
 
+  const invocation = (chatId, tool, args) => [
+    { type: "tool.invoke", chat_id: chatId, client_id: newId(), tool, arguments: args },
+    { durable: true },
+  ];
+
   async function loadTools() {
     const reply = await tell({ type: "tool.list" });
     if (reply) store.updateWorkspace({ ...reply, type: "tools" });
@@ -89,6 +94,8 @@ export function createActions({ client, store, outbox, drafts, newId }) {
     renameChat: (chatId, title) => tell({ type: "chat.rename", chat_id: chatId, title }),
     pinChat: (chatId, pinned) => tell({ type: "chat.update", chat_id: chatId, pinned }),
     chooseModel: (chatId, model) => tell({ type: "chat.update", chat_id: chatId, model }),
+    chooseApproval: (chatId, approval) => tell({ type: "chat.update", chat_id: chatId, approval }),
+    chooseFamilies: (chatId, familiesOff) => tell({ type: "chat.update", chat_id: chatId, families_off: familiesOff }),
     deleteChat: (chatId) => tell({ type: "chat.delete", chat_id: chatId }),
     forgetChat(chatId) {
       store.closeTab(chatId);
@@ -122,14 +129,17 @@ export function createActions({ client, store, outbox, drafts, newId }) {
     stop: (chatId) => tell({ type: "turn.stop", chat_id: chatId }),
     retry: (chatId) => tell({ type: "turn.regenerate", chat_id: chatId }),
 
-    invoke: (chatId, tool, args) =>
-      tell({ type: "tool.invoke", chat_id: chatId, client_id: newId(), tool, arguments: args }, { durable: true }),
+    invoke: (chatId, tool, args) => tell(...invocation(chatId, tool, args)),
+    /** As `invoke`, for a form that shows by itself what is wrong: rejects with CommandError. */
+    submit: (chatId, tool, args) => client.request(...invocation(chatId, tool, args)),
+    answerCall: (chatId, callId, answer) => tell({ type: "tool.answer", chat_id: chatId, call_id: callId, answer }),
     answer: (chatId, transactionId, answer) =>
       tell({ type: "transaction.answer", chat_id: chatId, transaction_id: transactionId, answer }),
     keep: (chatId) => tell({ type: "context.keep", chat_id: chatId }),
     clear: (chatId) => tell({ type: "context.clear", chat_id: chatId }),
     undo: (chatId) => tell({ type: "context.undo", chat_id: chatId }),
     inspect: (chatId) => client.request({ type: "context.inspect", chat_id: chatId }),
+    facts: (chatId) => client.request({ type: "facts.get", chat_id: chatId }),
 
     async refreshModels() {
       const reply = await tell({ type: "models.refresh" });

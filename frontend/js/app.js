@@ -45,6 +45,7 @@ function start() {
       else actions.apply(event);
       if (event.type === "chat.deleted") actions.forgetChat(event.chat_id);
       if (event.type === "turn.finished") tellFinished(event.chat_id);
+      if (event.type === "turn.waiting" && event.reason === "approval") tellAsked(event.chat_id);
     },
     onState: (value) => store.updateWorkspace({ type: "connection", value }),
   });
@@ -52,6 +53,11 @@ function start() {
 
   function tellFinished(chatId) {
     if (chatId === store.tabs.value.active) ui.announce(i18n.t("announce.turnFinished"));
+    else store.countUnread(chatId);
+  }
+
+  function tellAsked(chatId) {
+    if (chatId === store.tabs.value.active) ui.announce(i18n.t("turn.approval"));
     else store.countUnread(chatId);
   }
 
@@ -70,7 +76,7 @@ function start() {
   actions.resumeOutbox();
 }
 
-const WORKSPACE_EVENTS = new Set(["chat.created", "chat.updated", "chat.deleted", "models.updated"]);
+const WORKSPACE_EVENTS = new Set(["chat.created", "chat.updated", "chat.deleted", "models.updated", "facts.changed"]);
 
 function titleOf({ workspace, tabs }) {
   const title = workspace.value.chats[tabs.value.active]?.title;

@@ -14,6 +14,8 @@ export function createI18n(choice, preferred) {
   return {
     language,
     has: (key) => key in tools.value.catalogue,
+    /** The text of a key that the catalogue may not have, such as the name of a new tool. */
+    known: (key, fallback) => (key in tools.value.catalogue ? translate(tools.value, key) : fallback),
     t: (key, params) => translate(tools.value, key, params),
     number: (value) => tools.value.grouped.format(value),
     seconds: (ms) => tools.value.short.format(ms / 1000),

@@ -1,4 +1,4 @@
-// What the person chose for this browser: theme, language, which panels are open, notices they have seen.
+// What is remembered for this browser: theme, language, open panels, the tool used last, notices that were seen.
 
 import { effect, signal } from "@preact/signals";
 
@@ -17,6 +17,7 @@ export function createPreferences(storage, { wide }) {
     theme: kept("theme", "auto", THEMES),
     language: kept("language", "auto", LANGUAGES),
     inspector: kept("inspector", wide, [true, false]),
+    lastTool: kept("lastTool", ""),
     seenEmbedded: kept("seenEmbedded", false, [true, false]),
   };
 }

@@ -1,4 +1,4 @@
-// Questions that views ask of the workspace's state. Pure functions.
+// Questions that views ask of the workspace's and a chat's state. Pure functions.
 
 /** The model that answers in a chat: its own choice, else the default. */
 export function modelOf(state, chat) {
@@ -17,4 +17,10 @@ export function groupChats(chats, dayStart, filter = "") {
     groups[group].push(chat);
   }
   return groups;
+}
+
+/** What the turn waits for; a card that asks the person says so by itself, also in a new snapshot. */
+export function waitingFor({ turn, live }) {
+  const asks = Object.values(live).some(({ message }) => message.card?.approval?.state === "waiting");
+  return asks ? "approval" : turn?.waiting ?? null;
 }

@@ -19,7 +19,7 @@ export function createUi({ isWide }) {
     followed,
     /** The person sent something: what comes of it is what they want to see. */
     followEnd: () => followed.value++,
-    /** `kind`: help, rename or delete; the last two with a `chatId`. */
+    /** `kind` names one of the dialogs of views/dialogs.js; `fields` are its props. */
     openDialog: (kind, fields = {}) => (dialog.value = { kind, ...fields }),
     closeDialog: () => (dialog.value = null),
     toggleDrawer: (name) => (drawer.value = drawer.value === name ? null : name),

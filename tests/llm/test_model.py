@@ -541,7 +541,7 @@ def test_parser_ends_at_the_first_done_line_or_failure() -> None:
 
 
 def test_parser_gives_up_on_a_line_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.llm.model.LINE_BYTES", 1000)
+    monkeypatch.setattr("backend.llm.wire.LINE_BYTES", 1000)
     parser = LineParser()
     parser.feed(b"x" * 1000)
     assert not parser.ended

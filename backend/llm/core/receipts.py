@@ -76,4 +76,10 @@ def _dump(value: object) -> str:
 
 
 def _cut(value: Any, characters: int) -> Any:
-    return value[: characters - 1] + "…" if isinstance(value, str) and len(value) > characters else value
+    """A text cut so that its JSON has at most `characters`: a control character is six of them."""
+    if not isinstance(value, str) or len(_dump(value)) <= characters:
+        return value
+    kept = value[:characters]
+    while len(_dump(kept + "…")) > characters:
+        kept = kept[:-1]
+    return kept + "…"

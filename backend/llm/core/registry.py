@@ -50,6 +50,7 @@ class ToolResult:
     `subject` names the thing that this is the current copy of: an earlier result of the turn with the same
     subject goes on to the model as its receipt only. `holds` replaces what the family holds in hand, None
     leaves it. `completes` sums up a finished piece of work, which then asks the person for a Yes or No.
+    `starts_at` is for a tool that reads a long text by `offset`: which of its characters `for_model` begins with.
     """
 
     for_model: str
@@ -58,6 +59,7 @@ class ToolResult:
     subject: str | None = None
     holds: dict[str, Any] | None = None
     completes: str | None = None
+    starts_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,11 @@ class Tool:
         """The tool as a model server expects it."""
         function = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": function}
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether a long result can be read in parts."""
+        return {"offset", "limit"} <= self.arguments.model_fields.keys()
 
     def validate(self, arguments: object) -> dict[str, Any]:
         """Check a call's arguments. Raises Invalid with a sentence that a model can mend its call by."""

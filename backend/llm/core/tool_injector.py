@@ -89,11 +89,11 @@ def window_start(count: int, limit: int, step: int) -> int:
     """How many of `count` messages of the history stand before the window.
 
     The start moves by `step` at a time and only when the window would grow past `limit`, so that the
-    prefix of one request is the prefix of the next ones too.
+    prefix of one request is the prefix of the next ones too. Two messages stay: a receipt may follow the newest.
     """
     if count <= limit:
         return 0
-    step = min(step, limit)
+    step = min(step, max(1, limit - 1))
     return -(-(count - limit) // step) * step
 
 

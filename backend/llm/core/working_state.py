@@ -46,17 +46,30 @@ def held(state: dict[str, Any] | None, family: str) -> dict[str, Any]:
 
 
 def render(sections: list[StateSection], limit_tokens: int, counter: TokenCounter) -> str:
-    """Join the sections; when they don't fit, the earliest ones shrink to their heads first."""
+    """Join the sections; when they don't fit, the earliest ones shrink first: to a head, to a line, to nothing."""
     texts = [_whole(section) for section in sections]
-    for index, section in enumerate(sections):
-        if counter.text("\n\n".join(texts)) <= limit_tokens:
-            break
-        texts[index] = _headed(section)
-    return "\n\n".join(texts) or "Nothing is in hand."
+    for shrink in (_headed, _named, _nothing):
+        for index, section in enumerate(sections):
+            if counter.text(_join(texts)) <= limit_tokens:
+                return _join(texts)
+            texts[index] = shrink(section)
+    return _join(texts)
+
+
+def _join(texts: list[str]) -> str:
+    return "\n\n".join(text for text in texts if text) or "Nothing is in hand."
 
 
 def _whole(section: StateSection) -> str:
     return f"{section.heading}:\n{section.text}"
+
+
+def _nothing(_: StateSection) -> str:
+    return ""
+
+
+def _named(section: StateSection) -> str:
+    return f"{section.heading} ({len(section.text)} characters; {section.reader} reads them)"
 
 
 def _headed(section: StateSection) -> str:

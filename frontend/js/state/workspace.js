@@ -11,6 +11,7 @@ export const emptyWorkspace = {
   modelServer: null,
   settings: {},
   tools: [],
+  factsRevision: 0,
 };
 
 export function reduceWorkspace(state, event) {
@@ -28,6 +29,7 @@ const handlers = {
   models: applyModels,
   "models.updated": applyModels,
   tools: (state, { tools }) => ({ ...state, tools }),
+  "facts.changed": (state) => ({ ...state, factsRevision: state.factsRevision + 1 }),
   connection: (state, { value }) => ({ ...state, connection: value }),
   "chat.created": putChat,
   "chat.updated": putChat,

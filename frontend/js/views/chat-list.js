@@ -40,6 +40,7 @@ function ChatRow({ chat }) {
   const { t, store, actions, ui } = useApp();
   const active = store.tabs.value.active === chat.id;
   const title = chat.title || t("chat.untitled");
+  const asks = chat.approval === "before";
   const open = () => {
     actions.openChat(chat.id);
     ui.closeDrawer();
@@ -47,6 +48,7 @@ function ChatRow({ chat }) {
   const items = [
     { label: t(chat.pinned ? "chat.unpin" : "chat.pin"), icon: "pin", act: () => actions.pinChat(chat.id, !chat.pinned) },
     { label: t("chat.rename"), icon: "edit", act: () => ui.openDialog("rename", { chatId: chat.id }) },
+    { label: t("chat.askBefore"), toggle: true, checked: asks, act: () => actions.chooseApproval(chat.id, asks ? "after" : "before") },
     { label: t("chat.delete"), icon: "trash", danger: true, act: () => ui.openDialog("delete", { chatId: chat.id }) },
   ];
   return html`<li class="chat-row" data-chat-row=${chat.id}>

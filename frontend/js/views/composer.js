@@ -2,16 +2,17 @@
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { sizeProblem } from "../limits.js";
+import { toolGroups } from "../tools.js";
 import { useApp, useRunning } from "./context.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
-import { SlashMenu, ToolForm, matchingTools, optionId } from "./slash.js";
+import { SlashMenu, ToolForm, optionId } from "./slash.js";
 
 // Measuring the height of a huge text at every key would freeze the page; beyond this it simply scrolls.
 const MEASURED_CHARACTERS = 20_000;
 
 export function Composer({ chatId }) {
-  const { t, store, drafts, actions, ui } = useApp();
+  const { t, store, drafts, actions, preferences, ui } = useApp();
   const field = useRef(null);
   const menuId = useId();
   const [initial] = useState(() => drafts.read(chatId));
@@ -32,6 +33,7 @@ export function Composer({ chatId }) {
   };
   const choose = (chosen) => {
     change("");
+    preferences.lastTool.value = chosen.name;
     setTool(chosen);
   };
   const closeTool = () => {
@@ -62,12 +64,12 @@ export function Composer({ chatId }) {
 
   return html`<div class="composer-area">
     ${tool && html`<${ToolForm} key=${tool.name} chatId=${chatId} tool=${tool} close=${closeTool} running=${running} />`}
-    ${menu.open && html`<${SlashMenu} id=${menuId} tools=${menu.tools} current=${menu.current} choose=${choose} />`}
+    ${menu.open && html`<${SlashMenu} id=${menuId} groups=${menu.groups} current=${menu.current} choose=${choose} />`}
     <form class="composer" data-composer onSubmit=${(event) => { event.preventDefault(); send(); }}>
       <${IconButton} name="slash" label=${t("composer.tools")} class="slash-button" onClick=${() => { change(text.startsWith("/") ? text : "/"); field.current.focus(); }} />
       <textarea ref=${field} rows="1" defaultValue=${initial} aria-label=${t("composer.label")} placeholder=${t("composer.placeholder")}
         aria-autocomplete="list" aria-controls=${menu.open ? menuId : undefined} aria-describedby=${`${menuId}-hint`}
-        aria-activedescendant=${menu.open ? optionId(menuId, menu.tools[menu.current]) : undefined}
+        aria-activedescendant=${menu.open ? optionId(menuId, menu.current) : undefined}
         onInput=${(event) => typed(event.target.value)} onKeyDown=${onKeyDown}></textarea>
       ${running && html`<button type="button" class="button stop" data-action="stop" onClick=${() => actions.stop(chatId)}><${Icon} name="stop" /><span>${t("composer.stop")}</span></button>`}
       <button class="button primary send" data-action="send" disabled=${running || !text.trim()} title=${running ? t("composer.waitHint") : undefined}>
@@ -86,26 +88,28 @@ function SizeProblem({ bytes, limit }) {
 }
 
 function useSlashMenu(text) {
-  const { store, t, has } = useApp();
-  const [current, setCurrent] = useState(0);
+  const { store, preferences, known } = useApp();
+  const [index, setIndex] = useState(0);
   const [dismissed, setDismissed] = useState(false);
   const query = /^\/[^\s/]*$/.test(text) ? text.slice(1) : null;
-  const label = (tool) => (has(`tool.${tool.name}`) ? t(`tool.${tool.name}`) : tool.name);
-  const tools = query === null ? [] : matchingTools(store.workspace.value.tools, query, label);
+  const label = (tool) => known(`tool.${tool.name}`, tool.name);
+  const groups = query === null ? [] : toolGroups(store.workspace.value.tools, query, label, preferences.lastTool.value);
+  const tools = groups.flatMap((group) => group.tools);
+  const current = tools[Math.min(index, tools.length - 1)];
   useEffect(() => {
-    setCurrent(0);
+    setIndex(0);
     if (query === null) setDismissed(false);
   }, [query]);
 
   const onKeyDown = (event, choose) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (move) setCurrent((current + move + tools.length) % tools.length);
-    else if (event.key === "Enter" || event.key === "Tab") choose(tools[current]);
+    if (move) setIndex((tools.indexOf(current) + move + tools.length) % tools.length);
+    else if (event.key === "Enter" || event.key === "Tab") choose(current);
     else if (event.key === "Escape") setDismissed(true);
     else return false;
     return true;
   };
-  return { open: tools.length > 0 && !dismissed, tools, current: Math.min(current, tools.length - 1), onKeyDown };
+  return { open: tools.length > 0 && !dismissed, groups, current, onKeyDown };
 }
 
 function useDraftPutBack(chatId, change) {

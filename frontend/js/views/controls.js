@@ -49,6 +49,11 @@ export function Command({ text }) {
   return html`<div class="command"><code>${text}</code><${CopyButton} text=${text} /></div>`;
 }
 
+/** A key handler for single-line fields: the Enter that ends an input method's word sends no form. */
+export function keepsComposing(event) {
+  if (event.key === "Enter" && (event.isComposing || event.keyCode === 229)) event.preventDefault();
+}
+
 /** Shows the first lines of a long body and a button for the rest; the height is the style sheet's. */
 export function Fold({ class: extra = "", children }) {
   const { t } = useApp();
@@ -77,7 +82,7 @@ export function Revealed({ text }) {
   );
 }
 
-/** A button that opens a menu; `items` are `{label, icon?, danger?, checked?, act}`. */
+/** A button that opens a menu; `items` are `{label, icon?, danger?, checked?, act}`, a `toggle` is checked by itself. */
 export function MenuButton({ label, icon, text, items, align = "end", class: extra = "" }) {
   const button = useRef(null);
   const menu = useRef(null);
@@ -89,7 +94,7 @@ export function MenuButton({ label, icon, text, items, align = "end", class: ext
     setOpen(newState === "open");
     if (newState !== "open") return;
     place(menu.current, button.current, align);
-    focusItem(Math.max(0, items.findIndex((item) => item.checked)));
+    focusItem(Math.max(0, items.findIndex((item) => item.checked && !item.toggle)));
   };
   const onKeyDown = (event) => {
     const buttons = [...menu.current.querySelectorAll("button")];
@@ -114,7 +119,7 @@ export function MenuButton({ label, icon, text, items, align = "end", class: ext
     <div id=${id} ref=${menu} popover="auto" role="menu" aria-label=${label} class="menu" onToggle=${onToggle} onKeyDown=${onKeyDown}>
       ${items.map(
         (item) => html`<button type="button" key=${item.label} class=${item.danger ? "danger" : ""} onClick=${() => choose(item)}
-          role=${item.checked === undefined ? "menuitem" : "menuitemradio"} aria-checked=${item.checked}>
+          role=${item.toggle ? "menuitemcheckbox" : item.checked === undefined ? "menuitem" : "menuitemradio"} aria-checked=${item.checked}>
           <span class="menu-icon">${item.checked ? html`<${Icon} name="check" />` : item.icon && html`<${Icon} name=${item.icon} />`}</span>
           ${item.label}
         </button>`,

@@ -2,6 +2,7 @@
 
 import { useComputed } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { waitingFor } from "../selectors.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
@@ -87,12 +88,12 @@ function EmptyChat() {
 /** Below the last message: what the turn waits for, or why it failed when no message says so. */
 function TurnState({ chat, chatId }) {
   const { t } = useApp();
-  const turn = useComputed(() => chat.value.turn).value;
+  const running = useComputed(() => chat.value.turn !== null).value;
+  const waiting = useComputed(() => chat.value.turn && waitingFor(chat.value)).value;
   const writing = useComputed(() => Object.values(chat.value.live).some(({ message }) => message.content || message.thinking)).value;
   const problem = useComputed(() => untoldProblem(chat.value)).value;
-  if (turn && (!writing || turn.waiting)) {
-    const reason = turn.waiting ? `turn.${turn.waiting}` : "turn.working";
-    return html`<p class="working" data-turn=${turn.waiting ?? "running"}><span class="pulse"></span>${t(reason)}</p>`;
+  if (running && (waiting || !writing)) {
+    return html`<p class="working" data-turn=${waiting ?? "running"}><span class="pulse"></span>${t(`turn.${waiting ?? "working"}`)}</p>`;
   }
   return problem && html`<${TurnFailure} chatId=${chatId} error=${problem} retryable=${false} />`;
 }

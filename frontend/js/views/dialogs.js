@@ -1,29 +1,17 @@
-// The page's dialogs: the list of keys, renaming, and the one question before a chat is deleted.
+// Which dialog is open; of them the list of keys, renaming, and the one question before a chat is deleted.
 
 import { useEffect, useRef } from "preact/hooks";
 import { useApp } from "./context.js";
+import { keepsComposing } from "./controls.js";
+import { Dialog } from "./dialog.js";
+import { NoteDialog, VersionsDialog } from "./fact-dialogs.js";
 import { html } from "./html.js";
-import { IconButton } from "./icons.js";
 
 export function Dialogs() {
   const { ui } = useApp();
   const open = ui.dialog.value;
-  const view = { help: HelpDialog, rename: RenameDialog, delete: DeleteDialog }[open?.kind];
-  return view && html`<${view} key=${open.kind} chatId=${open.chatId} close=${ui.closeDialog} />`;
-}
-
-function Dialog({ title, name, close, children }) {
-  const { t } = useApp();
-  const element = useRef(null);
-  useEffect(() => {
-    const dialog = element.current;
-    dialog.showModal();
-    return () => dialog.close();
-  }, []);
-  const onClick = (event) => event.target === element.current && close();
-  return html`<dialog ref=${element} aria-labelledby="dialog-title" data-dialog=${name} onClose=${close} onClick=${onClick}>
-    <div class="dialog-body"><header><h2 id="dialog-title">${title}</h2><${IconButton} name="close" label=${t("dialog.close")} onClick=${close} /></header>${children}</div>
-  </dialog>`;
+  const view = DIALOGS[open?.kind];
+  return view && html`<${view} key=${open.kind} ...${open} close=${ui.closeDialog} />`;
 }
 
 const KEYS = [
@@ -59,8 +47,7 @@ function RenameDialog({ chatId, close }) {
   return html`<${Dialog} name="rename" title=${t("chat.rename")} close=${close}>
     <form onSubmit=${save}>
       <div class="field"><label for="rename-title">${t("rename.label")}</label>
-        <input id="rename-title" ref=${field} required maxlength="200" autocomplete="off" defaultValue=${store.workspace.value.chats[chatId]?.title ?? ""}
-          onKeyDown=${(event) => event.key === "Enter" && (event.isComposing || event.keyCode === 229) && event.preventDefault()} /></div>
+        <input id="rename-title" ref=${field} required maxlength="200" autocomplete="off" defaultValue=${store.workspace.value.chats[chatId]?.title ?? ""} onKeyDown=${keepsComposing} /></div>
       <div class="actions"><button class="button primary">${t("editor.save")}</button><button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button></div>
     </form>
   <//>`;
@@ -79,3 +66,5 @@ function DeleteDialog({ chatId, close }) {
       <button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button></div>
   <//>`;
 }
+
+const DIALOGS = { help: HelpDialog, rename: RenameDialog, delete: DeleteDialog, note: NoteDialog, versions: VersionsDialog };

@@ -1,56 +1,70 @@
 // The tools by hand: a menu of families and tools, and a small form made from a tool's JSON schema.
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { fieldsOf, readFields } from "../tools.js";
+import { keepsComposing } from "./controls.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { IconButton } from "./icons.js";
-
-/** Tools whose name or label holds the query, families together and in the server's order. */
-export function matchingTools(tools, query, label) {
-  const wanted = query.toLocaleLowerCase();
-  const matching = tools.filter((tool) => tool.family && `${tool.name} ${label(tool)}`.toLocaleLowerCase().includes(wanted));
-  const families = [...new Set(matching.map((tool) => tool.family))];
-  return families.flatMap((family) => matching.filter((tool) => tool.family === family));
-}
+import { ErrorText } from "./messages.js";
 
 export const optionId = (menuId, tool) => `${menuId}-${tool.name}`;
 
-export function SlashMenu({ id, tools, current, choose }) {
-  const { t, has } = useApp();
+export function SlashMenu({ id, groups, current, choose }) {
+  const { t, known } = useApp();
   const list = useRef(null);
   useEffect(() => {
     list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
   }, [current]);
-  const families = [...new Set(tools.map((tool) => tool.family))];
   return html`<div class="slash-menu" id=${id} role="listbox" tabindex="0" aria-label=${t("slash.label")} ref=${list}>
-    ${families.map((family) => html`<div key=${family} role="group" aria-labelledby=${`${id}-family-${family}`}>
-      <div class="slash-family" id=${`${id}-family-${family}`} role="presentation">${has(`family.${family}`) ? t(`family.${family}`) : family}</div>
-      ${tools.filter((tool) => tool.family === family).map((tool) => html`<div key=${tool.name} id=${optionId(id, tool)} role="option" class="slash-option"
-          aria-selected=${tools[current] === tool} onPointerDown=${(event) => event.preventDefault()} onClick=${() => choose(tool)}>
-        <span>${has(`tool.${tool.name}`) ? t(`tool.${tool.name}`) : tool.name}</span><code>/${tool.name}</code>
+    ${groups.map(({ family, tools }) => html`<div key=${family} role="group" aria-labelledby=${`${id}-family-${family}`}>
+      <div class="slash-family" id=${`${id}-family-${family}`} role="presentation">${known(`family.${family}`, family)}</div>
+      ${tools.map((tool) => html`<div key=${tool.name} id=${optionId(id, tool)} role="option" class="slash-option"
+          aria-selected=${current === tool} onPointerDown=${(event) => event.preventDefault()} onClick=${() => choose(tool)}>
+        <span>${known(`tool.${tool.name}`, tool.name)}</span><code>/${tool.name}</code>
       </div>`)}
     </div>`)}
   </div>`;
 }
 
-export function ToolForm({ chatId, tool, close, running }) {
-  const { t, has, actions, ui } = useApp();
-  const id = useId();
+/**
+ * A form whose controls are a tool's arguments. Returns its `form` ref, `submit`, what is `wrong` with each field,
+ * and the `error` that no field shows. `fixed` are arguments that the person doesn't change.
+ */
+export function useToolForm(chatId, tool, fields, { fixed = {}, done }) {
+  const { actions } = useApp();
   const form = useRef(null);
-  const [error, setError] = useState(null);
+  const [failure, setFailure] = useState(null);
+  useEffect(() => form.current.querySelector('[aria-invalid="true"]')?.focus(), [failure]);
+  const submit = async (event) => {
+    event.preventDefault();
+    setFailure(null);
+    try {
+      await actions.submit(chatId, tool, { ...fixed, ...readFields(form.current.elements, fields) });
+      done();
+    } catch (error) {
+      if (!error.code) throw error;
+      setFailure(error);
+    }
+  };
+  const wrong = failure?.fields ?? {};
+  const isShown = fields.some(({ name }) => name in wrong);
+  return { form, submit, wrong, error: isShown ? null : failure };
+}
+
+export function ToolForm({ chatId, tool, close, running }) {
+  const { t, known, ui } = useApp();
+  const id = useId();
   const fields = fieldsOf(tool.parameters);
+  const done = () => {
+    ui.followEnd();
+    close();
+  };
+  const { form, submit, wrong, error } = useToolForm(chatId, tool.name, fields, { done });
   useEffect(() => {
     form.current.querySelector("input, textarea, select, .button.primary").focus();
   }, []);
 
-  const submit = async (event) => {
-    event.preventDefault();
-    setError(null);
-    ui.followEnd();
-    const reply = await actions.invoke(chatId, tool.name, readFields(form.current, fields));
-    if (reply) close();
-    else setError(actions.problem.value);
-  };
   const onKeyDown = (event) => {
     if (event.isComposing || event.keyCode === 229) return;
     if (event.key === "Escape") {
@@ -62,51 +76,27 @@ export function ToolForm({ chatId, tool, close, running }) {
     }
   };
   return html`<form class="tool-form" ref=${form} data-tool-form=${tool.name} onSubmit=${submit} onKeyDown=${onKeyDown} aria-labelledby=${`${id}-title`}>
-    <header><h2 id=${`${id}-title`}>${has(`tool.${tool.name}`) ? t(`tool.${tool.name}`) : tool.name}</h2><code>/${tool.name}</code><span class="grow"></span>
+    <header><h2 id=${`${id}-title`}>${known(`tool.${tool.name}`, tool.name)}</h2><code>/${tool.name}</code><span class="grow"></span>
       <${IconButton} name="close" label=${t("editor.cancel")} onClick=${close} /></header>
-    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-${field.name}`} field=${field} wrong=${error?.fields?.[field.name]} />`)}
+    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-${field.name}`} field=${field} wrong=${wrong[field.name]} />`)}
+    ${error && html`<div class="failure" role="alert"><${ErrorText} error=${error} /></div>`}
     <div class="actions"><button class="button primary" disabled=${running}>${t("slash.run")}</button>
       <button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button></div>
   </form>`;
 }
 
-function Field({ id, field, wrong }) {
-  const { t, has } = useApp();
-  const { name, kind, required, options, value } = field;
-  const label = has(`argument.${name}`) ? t(`argument.${name}`) : name;
-  const shared = { id, name, required, "aria-invalid": wrong ? true : undefined };
+/** One argument; `value` is what it holds at first, `wrong` what the server said of it. */
+export function Field({ id, field, value = "", wrong }) {
+  const { t, known } = useApp();
+  const { name, kind, required, options, min, max, step } = field;
+  const shared = { id, name, required, "aria-invalid": wrong ? "true" : undefined, "aria-describedby": wrong ? `${id}-wrong` : undefined };
   const control = {
-    textarea: () => html`<textarea rows="6" defaultValue=${value} ...${shared}></textarea>`,
-    select: () => html`<select ...${shared}>${!required && html`<option value="">—</option>`}${options?.map((option) => html`<option key=${option} value=${option}>${String(option)}</option>`)}</select>`,
+    textarea: () => html`<textarea rows="6" defaultValue=${value} class=${name === "sql" ? "mono" : ""} ...${shared}></textarea>`,
+    select: () => html`<select ...${shared}>${!required && html`<option value="">—</option>`}${options.map((option) => html`<option key=${option} value=${option}>${known(`choice.${option}`, String(option))}</option>`)}</select>`,
     checkbox: () => html`<input type="checkbox" ...${{ ...shared, required: false }} />`,
-    number: () => html`<input type="number" step="any" defaultValue=${value} ...${shared} />`,
-    text: () => html`<input type="text" defaultValue=${value} autocomplete="off" ...${shared} />`,
+    number: () => html`<input type="number" min=${min} max=${max} step=${step} defaultValue=${value} onKeyDown=${keepsComposing} ...${shared} />`,
+    text: () => html`<input type="text" defaultValue=${value} autocomplete="off" onKeyDown=${keepsComposing} ...${shared} />`,
   }[kind];
-  return html`<div class="field"><label for=${id}>${label}${!required && html`<span class="muted"> · ${t("slash.optional")}</span>`}</label>${control()}
-    ${wrong && html`<p class="danger-text">${wrong}</p>`}</div>`;
-}
-
-/** The schema's properties as form fields. An optional argument is `anyOf` its type and null. */
-export function fieldsOf(parameters) {
-  const required = parameters?.required ?? [];
-  return Object.entries(parameters?.properties ?? {}).map(([name, schema]) => {
-    const shape = schema.anyOf?.find((option) => option.type !== "null") ?? schema;
-    return { name, kind: kindOf(name, shape), type: shape.type, options: shape.enum, required: required.includes(name), value: schema.default ?? "" };
-  });
-}
-
-function kindOf(name, { type, enum: options }) {
-  if (options) return "select";
-  if (type === "boolean") return "checkbox";
-  if (type === "integer" || type === "number") return "number";
-  return name === "content" ? "textarea" : "text";
-}
-
-function readFields(form, fields) {
-  const values = fields.map(({ name, kind }) => {
-    const { value, checked, valueAsNumber } = form.elements[name];
-    if (kind === "checkbox") return [name, checked];
-    return [name, value === "" ? undefined : kind === "number" ? valueAsNumber : value];
-  });
-  return Object.fromEntries(values.filter(([, value]) => value !== undefined));
+  return html`<div class="field"><label for=${id}>${known(`argument.${name}`, name)}${!required && html`<span class="muted"> · ${t("slash.optional")}</span>`}</label>${control()}
+    ${wrong && html`<p class="danger-text small" id=${`${id}-wrong`}>${wrong}</p>`}</div>`;
 }
