@@ -23,9 +23,11 @@ from backend.llm.core.registry import Registry
 from backend.llm.tokens import TokenCounter
 from backend.protocol import Chat, encode_welcome
 from backend.security import Guard, content_security_policy
+from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows
 from backend.services.chats import Chats
 from backend.services.contexts import Contexts
+from backend.services.facts import Facts
 from backend.services.journal import Journal
 from backend.services.models import Models
 from backend.services.prompting import Prompting
@@ -38,6 +40,7 @@ from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import deleted_facts, messages
 from backend.store.database import Database
+from backend.store.facts_query import FactsQuery
 
 SERVER_VERSION = "0.1.0"
 
@@ -60,9 +63,10 @@ def create_app(settings: Settings) -> Starlette:
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
     journal = Journal(database, hub)
     chat_rows, states = ChatRows(settings), WorkingStates(settings, counter, clock)
-    tool_runs = ToolRuns(registry, states, journal, clock)
+    tool_runs = ToolRuns(registry, states, journal, clock, FactsQuery(settings.database_url))
     prompting = Prompting(settings, registry, states, counter, clock)
     replies = Replies(journal, clock)
+    approvals = Approvals(journal, clock)
     turns = Turns(
         settings=settings,
         journal=journal,
@@ -72,15 +76,16 @@ def create_app(settings: Settings) -> Starlette:
         replies=replies,
         registry=registry,
         backend=backend,
-        settlement=Settlement(journal, chat_rows, states),
+        settlement=Settlement(journal, chat_rows, states, approvals),
+        approvals=approvals,
         states=states,
         counter=counter,
         clock=clock,
     )
     chats = Chats(journal, chat_rows, states, turns, replies, clock)
-    contexts = Contexts(journal, chat_rows, states, turns, prompting, backend, counter)
+    contexts = Contexts(journal, chat_rows, states, turns, prompting, backend, registry, counter)
     models = Models(backend, journal)
-    commands = Commands(chats, turns, contexts, models, registry)
+    commands = Commands(chats, turns, contexts, models, Facts(journal, chat_rows), registry)
 
     async def welcome(connection: Connection) -> None:
         """Send what a page needs to begin, and let no event slip between that and the first one."""
@@ -117,6 +122,7 @@ def create_app(settings: Settings) -> Starlette:
             await journal.write(lambda unit: messages.interrupt_streaming(unit.tx))
             await journal.write(lambda unit: deleted_facts.purge(unit.tx, clock.later(-KEEP_DELETED_SECONDS)))
             backend.look_again()
+            await turns.resume_paused()
             yield
         finally:
             await turns.close()

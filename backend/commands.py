@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from backend.connection import Connection, Result
 from backend.llm.core.registry import Registry
 from backend.services.chats import Chats
 from backend.services.contexts import Contexts
+from backend.services.facts import Facts
 from backend.services.models import Models
 from backend.services.turns import Turns
 
@@ -23,6 +25,7 @@ class Commands:
     turns: Turns
     contexts: Contexts
     models: Models
+    facts: Facts
     registry: Registry
 
     async def dispatch(self, connection: Connection, command: protocol.Command) -> Result | None:
@@ -39,7 +42,9 @@ async def chat_rename(commands: Commands, _: Connection, command: protocol.ChatR
 
 
 async def chat_update(commands: Commands, _: Connection, command: protocol.ChatUpdate) -> Result:
-    fields = command.model_dump(exclude_unset=True, include={"pinned", "model", "ttl_messages", "approval"})
+    fields = command.model_dump(exclude_unset=True, include={"pinned", "model", "ttl_messages", "approval", "families_off"})
+    if "families_off" in fields:
+        fields["families_off"] = json.dumps(sorted(set(fields["families_off"])))
     return {"chat": await commands.chats.update(command.chat_id, **fields)}
 
 
@@ -96,6 +101,15 @@ async def tool_invoke(commands: Commands, _: Connection, command: protocol.ToolI
     return {"turn_id": await commands.turns.invoke(command.chat_id, command.client_id, command.tool, command.arguments)}
 
 
+async def tool_answer(commands: Commands, _: Connection, command: protocol.ToolAnswer) -> Result:
+    await commands.turns.answer_call(command.chat_id, command.call_id, command.answer)
+    return {}
+
+
+async def facts_get(commands: Commands, _: Connection, command: protocol.FactsGet) -> Result:
+    return await commands.facts.get(command.chat_id)
+
+
 async def tool_list(commands: Commands, _: Connection, command: protocol.ToolList) -> Result:
     tools = [
         {
@@ -104,6 +118,9 @@ async def tool_list(commands: Commands, _: Connection, command: protocol.ToolLis
             "description": tool.description,
             "parameters": tool.parameters,
             "effect": tool.effect,
+            "entry": tool.is_entry,
+            "for_model": tool.for_model,
+            "is_helper": tool.family.is_helper,
         }
         for tool in commands.registry
     ]
@@ -152,7 +169,9 @@ _HANDLERS: dict[type[protocol.Command], Handler] = {
     protocol.TurnStop: turn_stop,
     protocol.TurnRegenerate: turn_regenerate,
     protocol.ToolInvoke: tool_invoke,
+    protocol.ToolAnswer: tool_answer,
     protocol.ToolList: tool_list,
+    protocol.FactsGet: facts_get,
     protocol.TransactionAnswer: transaction_answer,
     protocol.ContextGet: context_get,
     protocol.ContextInspect: context_inspect,

@@ -57,6 +57,7 @@ class Chat(BaseModel):
     model: str | None
     ttl_messages: int
     approval: Literal["after", "before"]
+    families_off: list[str]
     created_at: str
     updated_at: str
     turn_running: bool
@@ -162,6 +163,7 @@ class ChatUpdate(ChatCommand):
     model: str | None = Field(default=None, max_length=300)
     ttl_messages: int | None = Field(default=None, ge=3, le=5)
     approval: Literal["after", "before"] = "after"
+    families_off: list[Annotated[str, StringConstraints(max_length=100)]] = Field(default_factory=list, max_length=50)
 
 
 class ChatDelete(ChatCommand):
@@ -206,8 +208,18 @@ class ToolInvoke(ChatCommand):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
+class ToolAnswer(ChatCommand):
+    type: Literal["tool.answer"]
+    call_id: Annotated[str, StringConstraints(min_length=1, max_length=100)]
+    answer: Literal["allow", "deny"]
+
+
 class ToolList(Command):
     type: Literal["tool.list"]
+
+
+class FactsGet(ChatCommand):
+    type: Literal["facts.get"]
 
 
 class TransactionAnswer(ChatCommand):
@@ -254,7 +266,9 @@ AnyCommand = Annotated[
     | TurnStop
     | TurnRegenerate
     | ToolInvoke
+    | ToolAnswer
     | ToolList
+    | FactsGet
     | TransactionAnswer
     | ContextGet
     | ContextInspect
@@ -291,6 +305,13 @@ class ChatDeleted(BaseModel):
     chat_id: str
 
 
+class FactsChanged(BaseModel):
+    """A tool of these families changed what the database holds (every socket)."""
+
+    type: Literal["facts.changed"] = "facts.changed"
+    families: list[str]
+
+
 class ModelsUpdated(BaseModel):
     """Another server answers now, or it offers other models (every socket)."""
 
@@ -309,7 +330,7 @@ class TurnStarted(Event):
 class TurnWaiting(Event):
     type: Literal["turn.waiting"] = "turn.waiting"
     turn_id: str
-    reason: Literal["model_busy", "model_loading"]
+    reason: Literal["model_busy", "model_loading", "approval"]
 
 
 class MessageCreated(Event):

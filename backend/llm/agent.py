@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from backend.errors import ModelBusy, ToolFailed
@@ -55,6 +55,15 @@ class CallResult:
     failed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A round whose calls are being carried out: `exchanges` are those of the first calls."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    exchanges: tuple[Exchange, ...] = ()
+
+
 class Journal(Protocol):
     """Where a turn's happenings go: to the person's page and into the database."""
 
@@ -75,8 +84,8 @@ class Journal(Protocol):
     async def drop_reply(self) -> None:
         """The reply under way came out empty: nothing of it stays."""
 
-    async def call(self, call: ToolCall) -> CallResult:
-        """Carry out one call, whole or not at all."""
+    async def call(self, call: ToolCall, so_far: Unfinished) -> CallResult:
+        """Carry out one call, whole or not at all. `so_far` is the round that it belongs to."""
 
 
 @dataclass(slots=True)
@@ -91,12 +100,16 @@ class Reply:
 
 @dataclass(slots=True)
 class Turn:
-    """The run of one turn. `last_reply` is the newest reply, also after a failure."""
+    """The run of one turn. `last_reply` is the newest reply, also after a failure.
+
+    `rounds` and `unfinished` are where a turn that was paused goes on.
+    """
 
     model: Model
     journal: Journal
     clock: Callable[[], float]
     rounds: list[Round] = field(default_factory=list)
+    unfinished: Unfinished | None = None
     last_reply: Reply = field(default_factory=Reply)
     _failed_rounds: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
@@ -104,6 +117,8 @@ class Turn:
 
     async def run(self) -> None:
         """Run the turn to its final reply. Raises a CleanroomError when it can't get there."""
+        if self.unfinished is not None:
+            await self._carry_out(self.unfinished)
         while True:
             request = await self.journal.request(self.rounds)
             reply = await self._ask(request)
@@ -113,7 +128,7 @@ class Turn:
             await self.journal.end_reply(precedes_calls=True, calls=reply.calls)
             if len(self.rounds) == MAX_TOOL_ROUNDS:
                 raise ToolFailed(f"The model went on calling tools after {MAX_TOOL_ROUNDS} rounds and was stopped. What was done stays done.")
-            await self._carry_out(reply)
+            await self._carry_out(Unfinished(reply.text, reply.calls[:MAX_CALLS_A_ROUND]))
 
     async def _ask(self, request: Request) -> Reply:
         """Get one reply that says or calls something."""
@@ -159,18 +174,17 @@ class Turn:
         elif reply.text[shown:] and reply.text.strip():
             await self.journal.text(reply.text[shown:])
 
-    async def _carry_out(self, reply: Reply) -> None:
-        exchanges: list[Exchange] = []
+    async def _carry_out(self, unfinished: Unfinished) -> None:
         failures: dict[str, str] = {}
-        for call in reply.calls[:MAX_CALLS_A_ROUND]:
-            result = await self.journal.call(call)
-            exchanges.append(result.exchange)
+        for call in unfinished.calls[len(unfinished.exchanges) :]:
+            result = await self.journal.call(call, unfinished)
+            unfinished = replace(unfinished, exchanges=(*unfinished.exchanges, result.exchange))
             key = json.dumps([call.name, call.arguments], sort_keys=True)
             if result.failed:
                 failures[key] = result.exchange.for_model
             else:
                 self._check_repetition(call.name, key)
-        self.rounds.append(Round(reply.text, tuple(exchanges)))
+        self.rounds.append(Round(unfinished.text, unfinished.exchanges))
         self._check_failures(failures)
 
     def _check_repetition(self, name: str, key: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from backend.errors import Conflict, NotFound
 from backend.llm.backend import BoundModel, ModelBackend
+from backend.llm.core.registry import Registry
 from backend.llm.core.tool_injector import Request
 from backend.llm.tokens import TokenCounter
 from backend.protocol import Answer, ContextState
@@ -31,6 +33,7 @@ class Contexts:
         turns: Turns,
         prompting: Prompting,
         backend: ModelBackend,
+        registry: Registry,
         counter: TokenCounter,
     ) -> None:
         self._journal = journal
@@ -39,6 +42,7 @@ class Contexts:
         self._turns = turns
         self._prompting = prompting
         self._backend = backend
+        self._registry = registry
         self._counter = counter
 
     async def get(self, chat_id: str) -> ContextState:
@@ -107,31 +111,45 @@ class Contexts:
         """
         chat = await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
         model = await self._backend.bind(chat["model"])
-        return await self._journal.read(lambda tx: self._inspect(tx, chat_id, model))
+        off = frozenset(json.loads(chat["families_off"]))
+        return await self._journal.read(lambda tx: self._inspect(tx, chat_id, model, off))
 
-    async def _inspect(self, tx: Connection, chat_id: str, model: BoundModel) -> dict[str, Any]:
+    async def _inspect(self, tx: Connection, chat_id: str, model: BoundModel, off: frozenset[str]) -> dict[str, Any]:
         history = await self._states.history(tx, chat_id, upcoming=1)
-        request = await self._prompting.request(tx, chat_id, model, [*history, PLACEHOLDER])
+        request = await self._prompting.request(tx, chat_id, model, [*history, PLACEHOLDER], families_off=off)
         shown = [{**message, "part": part, "tokens": tokens} for message, part, tokens in zip(request.messages, request.parts, request.tokens, strict=True)]
-        tools = [
-            {
-                "name": schema["function"]["name"],
-                "description": schema["function"]["description"],
-                "schema": schema,
-                "tokens": self._counter.json(schema, model.name),
-            }
-            for schema in request.tools
-        ]
+        tools = [self._describe_tool(schema, model) for schema in request.tools]
         return {
             "messages": shown,
             "tools": tools,
             "tools_tokens": request.tools_tokens,
+            "families": await self._families(tx, chat_id, tools, off),
             "total_tokens": request.total_tokens,
             "num_ctx": model.num_ctx,
             "model": model.name,
             "context": await self._snapshot(tx, chat_id),
             "withheld": await self._withheld(tx, chat_id, len(history), request),
         }
+
+    def _describe_tool(self, schema: dict[str, Any], model: BoundModel) -> dict[str, Any]:
+        function = schema["function"]
+        tokens = self._counter.json(schema, model.name)
+        return {"name": function["name"], "description": function["description"], "schema": schema, "tokens": tokens}
+
+    async def _families(self, tx: Connection, chat_id: str, tools: list[dict[str, Any]], off: frozenset[str]) -> list[dict[str, Any]]:
+        """Each family: whether it is on, open, and what its offered tools cost."""
+        active = (await self._states.load(tx, chat_id)).active_tool
+        costs = {tool["name"]: tool["tokens"] for tool in tools}
+        return [
+            {
+                "name": family.name,
+                "is_helper": family.is_helper,
+                "on": family.name not in off,
+                "open": family.name == active,
+                "tokens": sum(costs.get(tool.name, 0) for tool in family.tools),
+            }
+            for family in self._registry.families.values()
+        ]
 
     async def _withheld(self, tx: Connection, chat_id: str, window_messages: int, request: Request) -> list[dict[str, Any]]:
         """Each message that stays out, newest first, with the reason; thinking is counted for those that go."""

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.errors import CleanroomError
-from backend.llm.agent import CallResult, WaitReason
+from backend.llm.agent import CallResult, Unfinished, WaitReason
 from backend.llm.backend import BoundModel
 from backend.llm.core.receipts import Receipt
-from backend.llm.core.registry import Registry
+from backend.llm.core.registry import Registry, Tool
 from backend.llm.core.tool_injector import Exchange, Request, Round
 from backend.llm.core.working_state import CURRENT_STATE
 from backend.llm.wire import ToolCall
 from backend.protocol import TurnWaiting
+from backend.services.approvals import Approvals, PausedTurn, new_call_id
 from backend.services.journal import Journal, Unit
 from backend.services.prompting import Prompting
 from backend.services.replies import StreamingReply
@@ -39,7 +40,12 @@ class ModelTurn:
         registry: Registry,
         states: WorkingStates,
         journal: Journal,
+        approvals: Approvals,
         others_run: Callable[[], bool],
+        asks_first: bool,
+        families_off: frozenset[str],
+        user_message_id: int,
+        paused: PausedTurn | None,
     ) -> None:
         self._record = record
         self._reply = reply
@@ -49,17 +55,25 @@ class ModelTurn:
         self._registry = registry
         self._states = states
         self._journal = journal
+        self._approvals = approvals
         self._others_run = others_run
-        self._history: list[dict[str, Any]] | None = None
+        self._asks_first = asks_first
+        self._families_off = families_off
+        self._user_message_id = user_message_id
+        self._paused = paused
+        self._history = paused.history if paused else None
+        self._rounds: Sequence[Round] = paused.rounds if paused else ()
         self.newest_request: Request | None = None
         reply.model = model.name
 
     async def request(self, rounds: Sequence[Round]) -> Request:
         chat_id = self._record.chat_id
+        self._rounds = rounds
         if self._history is None:
             self._history = await self._journal.read(lambda tx: self._prompting.history(tx, chat_id))
         history, families = self._history, frozenset(self._record.families)
-        self.newest_request = await self._journal.read(lambda tx: self._prompting.request(tx, chat_id, self._model, history, rounds, families))
+        prompting, off = self._prompting, self._families_off
+        self.newest_request = await self._journal.read(lambda tx: prompting.request(tx, chat_id, self._model, history, rounds, families, off))
         return self.newest_request
 
     async def waiting(self, reason: WaitReason | None) -> None:
@@ -89,15 +103,17 @@ class ModelTurn:
     async def drop_reply(self) -> None:
         await self._journal.write(self._reply.drop)
 
-    async def call(self, call: ToolCall) -> CallResult:
+    async def call(self, call: ToolCall, so_far: Unfinished) -> CallResult:
         arguments = call.arguments if isinstance(call.arguments, dict) else {}
         if call.name == CURRENT_STATE:
             return await self._read_state(arguments)
         try:
             tool = self._registry.get(call.name)
-            if tool is None or not tool.for_model:
+            if tool is None or not tool.for_model or tool.family.name in self._families_off:
                 raise self._tool_runs.unknown(call.name)
             checked = tool.validate(call.arguments)
+            if tool.effect == "commit" and not await self._is_allowed(tool, arguments, so_far):
+                return await self._denied(tool, arguments, checked)
             result = await self._tool_runs.run(self._record, tool, checked)
         except CleanroomError as error:
             receipt = await self._tool_runs.fail(self._record, call.name, arguments, error)
@@ -105,7 +121,32 @@ class ModelTurn:
             return CallResult(Exchange(call.name[:100], shown, f"Error: {error.message}", receipt), failed=True)
         receipt = Receipt(tool.name, tool.identity(checked), result.outcome)
         for_model = self._prompting.capped(tool, result, self._model)
-        return CallResult(Exchange(call.name, arguments, for_model, receipt, result.subject), failed=False)
+        return CallResult(Exchange(call.name, arguments, for_model, receipt, result.subject, result.holds), failed=False)
+
+    async def _is_allowed(self, tool: Tool, arguments: dict[str, Any], so_far: Unfinished) -> bool:
+        """Whether a commit may be carried out: always, unless the person wants to be asked before."""
+        if self._paused is None and not self._asks_first:
+            return True
+        chat_id = self._record.chat_id
+        if self._paused is None:
+            paused = PausedTurn(
+                call_id=new_call_id(),
+                record=self._record,
+                user_message_id=self._user_message_id,
+                history=self._history or [],
+                rounds=list(self._rounds),
+                unfinished=so_far,
+            )
+            await self._approvals.ask(paused, tool.name, arguments)
+        self._paused = None  # a resumed turn goes on at the call that waited; the next one is asked for anew
+        answer = await self._approvals.answer_to(chat_id)
+        await self._journal.write(lambda unit: self._approvals.forget(unit, chat_id))
+        return answer == "allow"
+
+    async def _denied(self, tool: Tool, arguments: dict[str, Any], checked: dict[str, Any]) -> CallResult:
+        """Tell the model what the person decided; it is no mistake that could be mended."""
+        receipt = await self._tool_runs.deny(self._record, tool, checked)
+        return CallResult(Exchange(tool.name, arguments, "The person did not allow this. Nothing was changed.", receipt), failed=True)
 
     async def _read_state(self, arguments: dict[str, Any]) -> CallResult:
         """The model asked for what it is given anyway: read it again, with neither card nor receipt."""

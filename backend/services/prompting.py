@@ -43,10 +43,12 @@ class Prompting:
         history: Sequence[dict[str, Any]],
         rounds: Sequence[Round] = (),
         families: frozenset[str] = frozenset(),
+        families_off: frozenset[str] = frozenset(),
     ) -> Request:
         """The request as of now: the prompt in force, the given history, the working state, the turn's rounds.
 
-        `families` were used in this turn and are open besides the active one. Raises ContextExceeded.
+        `families` were used in this turn and are open besides the active one; `families_off` are not offered
+        at all. Raises ContextExceeded.
         """
         applied = await prompts.get_with_status(tx, chat_id, "applied")
         state = await states.get(tx, chat_id)
@@ -56,6 +58,8 @@ class Prompting:
             history=history,
             state=await self.working_state(tx, chat_id) if self._sends_state(active, model) else None,
             open_families=families | ({active} if active else frozenset()),
+            families_off=families_off,
+            held=working_state.held(state, active) if active else {},
         )
         return assemble(
             facts,

@@ -61,6 +61,7 @@ def to_chat(row: dict[str, Any], *, turn_running: bool) -> Chat:
         model=row["model"],
         ttl_messages=row["ttl_messages"],
         approval=row["approval"],
+        families_off=json.loads(row["families_off"]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         turn_running=turn_running,

@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.protocol import ChatEvent, MessageUpdated, TransactionCompleted, TurnError, TurnFinished, TurnStatus
 from backend.services import context_policy
+from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
 from backend.services.records import to_message
@@ -29,7 +30,8 @@ class Outcome:
 class Settlement:
     """Settles turns, whichever way they ended."""
 
-    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates) -> None:
+    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, approvals: Approvals) -> None:
+        self._approvals = approvals
         self._journal = journal
         self._chats = chat_rows
         self._states = states
@@ -48,6 +50,7 @@ class Settlement:
         async def end(unit: Unit) -> None:
             chat_id = record.chat_id
             chat = await self._chats.get(unit.tx, chat_id)
+            await self._approvals.forget(unit, chat_id)
             working = await self._states.load(unit.tx, chat_id)
             announced = record.transaction if record.transaction and working.pending == record.transaction else None
             if reply is not None:

@@ -1,4 +1,4 @@
-"""Tool calls inside a turn: a call, its card, its receipt and the working state are one transaction."""
+"""Tool calls inside a turn: a change, its card, its receipt and the working state are one transaction."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from backend.llm.core import receipts
 from backend.llm.core.cards import Card, notice
 from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry, Tool, ToolContext, ToolResult
-from backend.protocol import MessageCreated, MessageUpdated
+from backend.protocol import FactsChanged, MessageCreated, MessageUpdated
 from backend.services import context_policy
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
 from backend.services.working import Working, WorkingStates, card_json
 from backend.store import messages
+from backend.store.database import Connection
+from backend.store.facts_query import FactsQuery
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +49,21 @@ class TurnRecord:
 class ToolRuns:
     """Carries out calls for models and buttons alike."""
 
-    def __init__(self, registry: Registry, working_states: WorkingStates, journal: Journal, clock: Clock) -> None:
+    def __init__(self, registry: Registry, working_states: WorkingStates, journal: Journal, clock: Clock, facts: FactsQuery) -> None:
         self._registry = registry
         self._states = working_states
         self._journal = journal
         self._clock = clock
+        self._facts = facts
 
     async def run(self, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
         """Run a tool with checked arguments. Raises a CleanroomError, with nothing of the call kept."""
         try:
-            return await self._journal.write(lambda unit: self._run(unit, record, tool, arguments))
+            if tool.effect != "read":
+                return await self._journal.write(lambda unit: self._run(unit, record, tool, arguments))
+            # A read may take its time: the writers don't wait for it, only for what is kept of it.
+            result = await self._journal.read(lambda tx: self._call(tx, record, tool, arguments))
+            return await self._journal.write(lambda unit: self._keep(unit, record, tool, arguments, result))
         except CleanroomError:
             raise
         except Exception:
@@ -70,16 +77,31 @@ class ToolRuns:
         await self._journal.write(lambda unit: self._fail(unit, record, tool, name, error, receipt))
         return receipt
 
+    async def deny(self, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> Receipt:
+        """Leave the receipt of a call that the person did not allow."""
+        receipt = Receipt(tool.name, tool.identity(arguments), receipts.FAILED + "not allowed by the person")
+        await self._journal.write(lambda unit: self._leave_receipt(unit, record, receipt))
+        record.failed_calls += 1
+        return receipt
+
     def unknown(self, name: str) -> NotFound:
         """The error for a tool that does not exist, with the names of those that do."""
         names = ", ".join(tool.name for tool in self._registry if tool.for_model)
         return NotFound(f"There is no tool '{name[:100]}'. The tools are: {names}.")
 
     async def _run(self, unit: Unit, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        result = await self._call(unit.tx, record, tool, arguments)
+        return await self._keep(unit, record, tool, arguments, result)
+
+    async def _call(self, tx: Connection, record: TurnRecord, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        working = await self._states.load(tx, record.chat_id)
+        held = working.held if working.active_tool == tool.family.name else {}
+        return await tool.run(ToolContext(tx, record.chat_id, self._clock.now(), dict(held), self._facts), arguments)
+
+    async def _keep(self, unit: Unit, record: TurnRecord, tool: Tool, arguments: dict[str, Any], result: ToolResult) -> ToolResult:
+        """Write what a call that succeeded leaves: its card, its receipt and the working state."""
         chat_id, family = record.chat_id, tool.family
         working = await self._states.load(unit.tx, chat_id)
-        held = working.held if working.active_tool == family.name else {}
-        result = await tool.run(ToolContext(unit.tx, chat_id, self._clock.now(), dict(held)), arguments)
         await self._take_over(unit, chat_id, tool, working, result)
         transaction_id = None
         if result.completes is not None:
@@ -91,6 +113,8 @@ class ToolRuns:
             if tool.effect != "commit":  # what was done stays done, and its Undo with it
                 card = {**card, "subject": result.subject}
         card_id = await self._add_card(unit, record, working, tool.name, card, result.for_model, transaction_id)
+        if tool.effect != "read":
+            unit.publish(FactsChanged(families=[family.name]))
         receipt = Receipt(tool.name, tool.identity(arguments), result.outcome)
         await self._leave_receipt(unit, record, receipt)
 

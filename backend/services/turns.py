@@ -6,6 +6,7 @@ A turn belongs to the server: closing a socket changes nothing, stopping the ser
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry
 from backend.llm.tokens import TokenCounter
 from backend.protocol import ChatEvent, Message, MessageCreated, MessageDeleted, MessageUpdated, TurnError, TurnFinished, TurnStarted
+from backend.services.approvals import Approvals, PausedTurn
 from backend.services.chat_rows import ChatRows, title_from
 from backend.services.journal import Journal, Unit
 from backend.services.model_turn import ModelTurn
@@ -35,6 +37,10 @@ from backend.store import chats, messages
 logger = logging.getLogger(__name__)
 
 
+# Why a turn is cut short: by the person, by the server's end, or by that while it waits for the person.
+Cut = Literal["stopped", "interrupted", "paused"]
+
+
 @dataclass(slots=True)
 class RunningTurn:
     """A turn under way. `ended_by` says why it was cut short; None while it goes its own way."""
@@ -43,7 +49,7 @@ class RunningTurn:
     user_message_id: int | None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    ended_by: Literal["stopped", "interrupted"] | None = None
+    ended_by: Cut | None = None
 
 
 class Turns:
@@ -61,6 +67,7 @@ class Turns:
         registry: Registry,
         backend: ModelBackend,
         settlement: Settlement,
+        approvals: Approvals,
         states: WorkingStates,
         counter: TokenCounter,
         clock: Clock,
@@ -74,6 +81,7 @@ class Turns:
         self._registry = registry
         self._backend = backend
         self._settlement = settlement
+        self._approvals = approvals
         self._states = states
         self._counter = counter
         self._clock = clock
@@ -195,7 +203,7 @@ class Turns:
             await asyncio.shield(turn.task)
         return turn_id
 
-    async def stop(self, chat_id: str, reason: Literal["stopped", "interrupted"] = "stopped") -> None:
+    async def stop(self, chat_id: str, reason: Cut = "stopped") -> None:
         """End the chat's turn, if one runs, at the model too, and wait until it is settled."""
         turn = self._running.get(chat_id)
         if turn is None:
@@ -206,9 +214,22 @@ class Turns:
         await turn.ended.wait()
 
     async def close(self) -> None:
-        """Interrupt every turn, keeping the text so far; none starts afterwards."""
+        """Interrupt every turn, keeping the text so far, and put aside those that wait; none starts afterwards."""
         self._is_closing = True
-        await asyncio.gather(*(self.stop(chat_id, "interrupted") for chat_id in list(self._running)))
+        cuts: dict[str, Cut] = {chat_id: "paused" if self._approvals.is_waiting(chat_id) else "interrupted" for chat_id in self._running}
+        await asyncio.gather(*(self.stop(chat_id, cut) for chat_id, cut in cuts.items()))
+
+    async def resume_paused(self) -> None:
+        """Take up the turns that waited for a person when the process before this one ended."""
+        for paused in await self._approvals.paused():
+            turn = RunningTurn(paused.record, paused.user_message_id)
+            self._running[paused.record.chat_id] = turn
+            turn.task = asyncio.create_task(self._run_model(turn, paused))
+
+    async def answer_call(self, chat_id: str, call_id: str, answer: Literal["allow", "deny"]) -> None:
+        """Allow or deny the call that waits; a second answer changes nothing. Raises NotFound."""
+        await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
+        await self._approvals.answer(chat_id, call_id, answer)
 
     def keep(self, chat_id: str) -> None:
         """The person pressed Keep: the turn under way counts as related."""
@@ -235,32 +256,45 @@ class Turns:
         unit.publish(TurnStarted(chat_id=chat_id, turn_id=turn.record.turn_id))
         unit.publish(ChatEvent(type="chat.updated", chat=await self._chats.wire(unit.tx, chat_id, turn_running=True)))
 
-    async def _run_model(self, turn: RunningTurn) -> None:
+    async def _run_model(self, turn: RunningTurn, paused: PausedTurn | None = None) -> None:
         record, chat_id = turn.record, turn.record.chat_id
         reply = self._replies.begin(record)
         metrics: dict[str, Any] = {}
 
         async def converse() -> None:
+            if paused is not None:
+                await self._approvals.answer_to(chat_id)  # until then no model is needed
             chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
             model = await self._backend.bind(chat["model"])
-            teller = ModelTurn(
-                record=record,
-                reply=reply,
-                model=model,
-                prompting=self._prompting,
-                tool_runs=self._tool_runs,
-                registry=self._registry,
-                states=self._states,
-                journal=self._journal,
-                others_run=lambda: len(self._running) > 1,
-            )
+            teller = self._teller(turn, reply, model, chat, paused)
             run = Turn(model, teller, self._clock.monotonic)
+            if paused is not None:
+                run.rounds, run.unfinished = list(paused.rounds), paused.unfinished
             try:
                 await run.run()
             finally:
                 metrics.update(self._measure(run, teller, model))
 
         await self._run(turn, converse, reply, metrics)
+
+    def _teller(self, turn: RunningTurn, reply: StreamingReply, model: BoundModel, chat: dict[str, Any], paused: PausedTurn | None) -> ModelTurn:
+        assert turn.user_message_id is not None
+        return ModelTurn(
+            record=turn.record,
+            reply=reply,
+            model=model,
+            prompting=self._prompting,
+            tool_runs=self._tool_runs,
+            registry=self._registry,
+            states=self._states,
+            journal=self._journal,
+            approvals=self._approvals,
+            others_run=lambda: len(self._running) > 1,
+            asks_first=chat["approval"] == "before",
+            families_off=frozenset(json.loads(chat["families_off"])),
+            user_message_id=turn.user_message_id,
+            paused=paused,
+        )
 
     async def _run_button(self, turn: RunningTurn, name: str, arguments: dict[str, Any]) -> None:
         tool = self._registry.get(name)
@@ -280,6 +314,8 @@ class Turns:
         chat_id = turn.record.chat_id
         try:
             outcome = await self._outcome(turn, work, reply)
+            if outcome is None:
+                return  # it waits for a person, and goes on when the server is back
             await self._settlement.settle(turn.record, turn.user_message_id, outcome, reply, metrics, lambda: self._free(turn))
         except Exception:
             logger.exception("turn could not be settled chat=%s", chat_id)
@@ -290,11 +326,12 @@ class Turns:
             self._replies.end(chat_id)
             turn.ended.set()
 
-    async def _outcome(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None) -> Outcome:
+    async def _outcome(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None) -> Outcome | None:
+        """How the work ended; None when it was put aside by the server's end."""
         try:
             await work()
         except asyncio.CancelledError:
-            return Outcome(turn.ended_by or "interrupted")
+            return None if turn.ended_by == "paused" else Outcome(turn.ended_by or "interrupted")
         except CleanroomError as error:
             if isinstance(error, ModelUnavailable):
                 self._backend.look_again()

@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.store.database import Connection
 
-_UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "updated_at")
+_UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "families_off", "updated_at")
 
 
 async def insert(tx: Connection, *, chat_id: str, title: str, title_by: str, model: str | None, client_id: str | None, now: str) -> None:

@@ -23,7 +23,8 @@ from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, Wri
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-READERS = 2
+# A query of facts keeps one waiting for about a second, and two may run: the chats have as many to themselves.
+READERS = 4
 # Rebuilding the file holds up the writers: about a second for this much.
 COMPACT_BYTES = 134_217_728
 # How long a scrub may hold up the writers while a reader is in its way, and when it is tried again.

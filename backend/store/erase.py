@@ -11,7 +11,7 @@ from backend.errors import StoreError
 from backend.store import schema
 from backend.store.sqlite_file import open_file, store_error
 
-HISTORY_TABLES = ("chat_messages", "session_states", "context_events")
+HISTORY_TABLES = ("chat_messages", "session_states", "paused_turns", "context_events")
 
 
 def rows_to_erase(path: Path, *, everything: bool) -> dict[str, int]:

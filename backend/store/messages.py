@@ -112,14 +112,19 @@ async def list_ephemeral(tx: Connection, session_id: str) -> list[dict[str, Any]
 
 
 async def delete_ephemeral(tx: Connection, session_id: str, keep_family: str | None = None) -> list[dict[str, Any]]:
-    """Delete the chat's working material, but that of `keep_family`; the rows as they were."""
-    rows = [row for row in await list_ephemeral(tx, session_id) if keep_family is None or row["family"] != keep_family]
-    if keep_family is None:
-        await tx.execute("DELETE FROM chat_messages WHERE session_id = :session_id AND is_ephemeral = 1", {"session_id": session_id})
-    else:
-        for row in rows:
-            await delete(tx, row["id"])
-    return rows
+    """Delete the chat's working material, but that of `keep_family`; the rows as they were.
+
+    A card that waits for an answer stays: without it nobody could give one.
+    """
+    rows = await tx.fetch_all(
+        """
+        DELETE FROM chat_messages
+        WHERE session_id = :session_id AND is_ephemeral = 1 AND status <> 'streaming' AND COALESCE(family, '') <> :keep_family
+        RETURNING *
+        """,
+        {"session_id": session_id, "keep_family": keep_family or "no family"},
+    )
+    return sorted(rows, key=lambda row: int(row["id"]))
 
 
 async def interrupt_streaming(tx: Connection) -> int:
@@ -128,6 +133,6 @@ async def interrupt_streaming(tx: Connection) -> int:
         """
         UPDATE chat_messages
         SET status = 'interrupted', is_ephemeral = CASE WHEN content = '' THEN 1 ELSE is_ephemeral END
-        WHERE status = 'streaming'
+        WHERE status = 'streaming' AND role = 'assistant'
         """
     )

@@ -18,7 +18,7 @@ OLDER_VERSIONS = ("0001", "0002")  # have the older program's tables and no appl
 
 OLDER_TABLES = {"chat_messages": {"id", "session_id", "role", "content"}, "session_states": {"session_id", "state"}}
 # Children before their parents: emptied in this order, nothing is deleted behind one's back.
-TABLES = ("chat_messages", "session_states", "context_events", "snapshots", "system_prompts", "tasks", "notes", "deleted_facts", "chats")
+TABLES = ("chat_messages", "session_states", "paused_turns", "context_events", "snapshots", "system_prompts", "tasks", "notes", "deleted_facts", "chats")
 # Every other name that a migration gives, if only for a moment.
 OTHER_NAMES = (
     "older_messages", "older_states", "chat_messages_by_session", "chat_messages_by_channel", "chat_messages_streaming",

@@ -19,8 +19,9 @@ export function groupChats(chats, dayStart, filter = "") {
   return groups;
 }
 
-/** What the turn waits for; a card that asks the person says so by itself, also in a new snapshot. */
+/** What the turn waits for. That it is the person, their card says: it stands in a new snapshot too, and knows the answer first. */
 export function waitingFor({ turn, live }) {
   const asks = Object.values(live).some(({ message }) => message.card?.approval?.state === "waiting");
-  return asks ? "approval" : turn?.waiting ?? null;
+  if (asks) return "approval";
+  return turn?.waiting === "approval" ? null : turn?.waiting ?? null;
 }

@@ -38,6 +38,7 @@ def upgrade() -> None:
     _create_chats()
     _create_messages()
     _create_states()
+    _create_paused_turns()
     _create_facts()
     _take_over_rows()
     op.drop_table("older_messages")
@@ -109,6 +110,7 @@ def _create_chats() -> None:
         _optional("model"),
         sa.Column("ttl_messages", sa.Integer),  # NULL: the setting's
         _text("approval", "after"),
+        _text("families_off", "[]"),  # a JSON list of the tool families that the chat's model is not offered
         sa.Column("client_id", sa.Text, unique=True),
         _text("created_at"),
         _text("updated_at"),
@@ -161,6 +163,18 @@ def _create_states() -> None:
         _number("unrelated_count"),
         _optional("pending_transaction"),
         _text("updated_at"),
+    )
+
+
+def _create_paused_turns() -> None:
+    op.create_table(
+        "paused_turns",  # turns that wait for the person's Allow or Deny, with all that they need to go on
+        sa.Column("session_id", sa.Text, sa.ForeignKey("chats.id", ondelete="CASCADE"), primary_key=True, nullable=False),
+        _text("turn_id"),
+        _text("call_id"),
+        _text("state"),
+        _optional("answer"),
+        _one_of("answer", "allow", "deny", table="paused_turns"),
     )
 
 

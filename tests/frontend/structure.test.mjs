@@ -15,6 +15,21 @@ const styles = filesIn("css", ".css");
 
 const importsOf = (path) => [...read(path).matchAll(/^import [^;]*?"([^"]+)";/gm)].map((match) => match[1]);
 
+/** A script and all that it imports, at once or by way of others. */
+function closure(path, found = new Set()) {
+  if (found.has(path)) return [...found];
+  found.add(path);
+  for (const name of importsOf(path)) if (name.startsWith(".")) closure(normalize(join(dirname(path), name)), found);
+  return [...found];
+}
+
+const firstLoad = closure("js/app.js");
+
+// Modules that are imported when they are wanted, as `import(NAME)` of a path in a constant.
+const LATER = scripts.flatMap((path) =>
+  [...read(path).matchAll(/^const (\w+) = "(\.[^"]+\.js)";$/gm)].filter(([, name]) => read(path).includes(`import(${name})`)).map(([, , target]) => normalize(join(dirname(path), target))),
+);
+
 test("every module of the import map is served and installed", () => {
   for (const url of Object.values(imports)) assert.ok(url.replace("/modules/", "") in modules, url);
   for (const path of Object.values(modules)) assert.ok(existsSync(join(ROOT, "node_modules", path)), path);
@@ -29,10 +44,16 @@ test("every import is a file of ours or in the import map", () => {
   }
 });
 
-test("every script is preloaded, so that loading is no waterfall", () => {
+test("what the first load needs is preloaded and nothing else, so that loading is no waterfall", () => {
   const preloaded = [...page.matchAll(/modulepreload" href="([^"]+)"/g)].map((match) => match[1]);
-  const needed = scripts.map((path) => `/${path}`).filter((path) => !/\/(app|early)\.js$/.test(path));
+  const needed = firstLoad.map((path) => `/${path}`).filter((path) => path !== "/js/app.js");
   assert.deepEqual(preloaded.toSorted(), [...needed, ...Object.values(imports)].toSorted());
+});
+
+test("every other script is loaded by one that needs it later", () => {
+  const later = LATER.flatMap((path) => closure(path)).filter((path) => !firstLoad.includes(path));
+  assert.deepEqual([...new Set([...firstLoad, ...later, "js/early.js"])].toSorted(), scripts);
+  for (const path of LATER) assert.ok(!firstLoad.includes(path), path);
 });
 
 test("every style sheet is linked", () => {
@@ -75,7 +96,7 @@ test("every token that is used is defined", () => {
 });
 
 test("the first load stays under 120 kB compressed", () => {
-  const ours = [...scripts, ...styles, "index.html", "icon.svg"].map((path) => gzipSync(read(path)).length);
+  const ours = [...firstLoad, "js/early.js", ...styles, "index.html", "icon.svg"].map((path) => gzipSync(read(path)).length);
   const theirs = Object.values(modules).map((path) => gzipSync(readFileSync(join(ROOT, "node_modules", path))).length);
   const total = [...ours, ...theirs].reduce((sum, size) => sum + size, 0);
   assert.ok(total < 120_000, `${total} bytes`);

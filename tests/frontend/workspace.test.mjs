@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sizeProblem } from "../../frontend/js/limits.js";
-import { groupChats, modelOf } from "../../frontend/js/selectors.js";
+import { groupChats, modelOf, waitingFor } from "../../frontend/js/selectors.js";
 import { closeTab, noTabs, openTab, pruneTabs, readTabs } from "../../frontend/js/state/tabs.js";
 import { emptyWorkspace, reduceWorkspace } from "../../frontend/js/state/workspace.js";
 
@@ -30,6 +30,19 @@ test("chats are created, changed and deleted", () => {
 test("refreshed models keep the known server address", () => {
   const state = reduceWorkspace(reduceWorkspace(emptyWorkspace, welcome), { type: "models", models: [], default_model: null, model_backend: "none" });
   assert.deepEqual([state.modelBackend, state.modelServer, state.models], ["none", "http://x", []]);
+});
+
+test("changed facts are told by a number that moves", () => {
+  const state = reduceWorkspace(emptyWorkspace, { type: "facts.changed", families: ["tasks"] });
+  assert.equal(state.factsRevision, emptyWorkspace.factsRevision + 1);
+});
+
+test("what a turn waits for: the person when a card asks, else what the turn says", () => {
+  const asking = (state) => ({ 7: { message: { card: { approval: { state } } } } });
+  assert.equal(waitingFor({ turn: { waiting: null }, live: asking("waiting") }), "approval");
+  assert.equal(waitingFor({ turn: { waiting: "approval" }, live: asking("allowed") }), null);
+  assert.equal(waitingFor({ turn: { waiting: "model_busy" }, live: {} }), "model_busy");
+  assert.equal(waitingFor({ turn: null, live: {} }), null);
 });
 
 test("a chat's model is its own choice, else the default, and says when it is missing", () => {

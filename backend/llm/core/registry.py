@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Literal, get_type_hints
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from backend.errors import Invalid
 from backend.llm.core.cards import Card
 from backend.store.database import Connection
+from backend.store.facts_query import FactsQuery
 
 Effect = Literal["read", "draft", "commit"]
 
@@ -31,15 +32,17 @@ LARGEST_NUMBER = 999_999_999
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """What a tool is given: an open transaction and where it stands.
+    """What a tool is given: an open transaction, a snapshot alone for one that reads, and where it stands.
 
-    `held` is what the family holds in hand (`session_states.state`), empty when it isn't active.
+    `held` is what the family holds in hand (`session_states.state`), empty when it isn't active. `facts` runs
+    queries beside the transaction; the working state is read without it.
     """
 
     tx: Connection
     session_id: str
     now: str
     held: dict[str, Any]
+    facts: FactsQuery | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +195,9 @@ class Registry:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
-    def offered(self, open_families: set[str]) -> list[Tool]:
-        """What a model may choose from: every entry tool, and all tools of the open families."""
-        return [tool for tool in self if tool.for_model and (tool.is_entry or tool.family.name in open_families)]
+    def offered(self, open_families: Collection[str], off: Collection[str] = ()) -> list[Tool]:
+        """What a model may choose from: every entry tool, and all tools of the open families; none of a family that is `off`."""
+        return [tool for tool in self if tool.for_model and tool.family.name not in off and (tool.is_entry or tool.family.name in open_families)]
 
 
 def _arguments_of(function: Callable[..., Any]) -> type[BaseModel]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from backend.errors import ContextExceeded
 from backend.llm.core import receipts
-from backend.llm.core.registry import Registry, Tool
+from backend.llm.core.registry import Registry
 from backend.llm.core.working_state import CURRENT_STATE
 from backend.llm.core.working_state import SCHEMA as CURRENT_STATE_SCHEMA
 from backend.llm.tokens import TokenCounter
@@ -66,6 +66,7 @@ class Facts:
     history: Sequence[dict[str, Any]]
     state: str | None
     open_families: frozenset[str] = frozenset()
+    families_off: frozenset[str] = frozenset()
     held: dict[str, Any] = field(default_factory=dict)
 
 
@@ -103,10 +104,6 @@ def window(rows: Sequence[dict[str, Any]], count: int, limit: int, step: int) ->
     return list(rows[-length:]) if length else []
 
 
-def offered_tools(registry: Registry, open_families: frozenset[str]) -> list[Tool]:
-    return registry.offered(set(open_families))
-
-
 def assemble(
     facts: Facts,
     rounds: Sequence[Round],
@@ -121,7 +118,8 @@ def assemble(
 
     Raises ContextExceeded when what can't be left out is too long by itself.
     """
-    schemas = [tool.schema for tool in offered_tools(registry, facts.open_families)] + [CURRENT_STATE_SCHEMA] if with_tools else []
+    offered = registry.offered(facts.open_families, facts.families_off)
+    schemas = [tool.schema for tool in offered] + [CURRENT_STATE_SCHEMA] if with_tools else []
     default = DEFAULT_PROMPT if with_tools else DEFAULT_PROMPT_WITHOUT_TOOLS
     opening = [{"role": "system", "content": facts.prompt or default}]
     earlier, newest, done_before = _split(facts.history)

@@ -85,7 +85,7 @@ async def task_restore(context: ToolContext, id: TaskId) -> ToolResult:
     if task is None:
         raise ToolFailed(f"Task {id} was deleted more than a day ago, or never was.")
     await tasks.restore(context.tx, task, context.now)
-    return _changed(f"Task {id} restored", task["title"], "restored", id, [action("delete", "task_delete", {"id": id}, "danger")])
+    return _changed(f"Task {id} restored", task["title"], "restored", id, [action("undo", "task_delete", {"id": id})])
 
 
 @family.working_state

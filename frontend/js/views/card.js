@@ -2,7 +2,9 @@
 // Everything in it is set as text; a Markdown preview goes through the sanitiser.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { cardText } from "../card-text.js";
 import { revealUnseen } from "../text.js";
+import { Approval } from "./approval.js";
 import { Fold, Revealed } from "./controls.js";
 import { useApp, useRunning } from "./context.js";
 import { DiffSize, DiffView, useDiff } from "./diff-view.js";
@@ -20,6 +22,7 @@ export function Card({ message }) {
       aria-labelledby=${titleId}>
     <header>
       <h2 id=${titleId} dir="auto"><${CardTitle} card=${card} /></h2>
+      ${card.approval && card.approval.state !== "waiting" && html`<span class="chip" data-approval=${card.approval.state}>${t(`approval.${card.approval.state}`)}</span>`}
       ${card.superseded && html`<span class="chip">${t("card.superseded")}</span>`}
       <span class="chip temporary">${t("card.temporary")}</span>
       <span class="chip unseen-by-model" title=${t("card.unseenTitle")}>${t("card.unseen")}</span>
@@ -28,18 +31,40 @@ export function Card({ message }) {
     </header>
     <${HiddenCharacters} card=${card} />
     ${editing ? html`<${Editor} chatId=${chatId} action=${editing} close=${() => setEditing(null)} />` : html`<${Body} card=${card} rows=${rows} chatId=${chatId} />`}
-    ${!editing && card.actions?.length > 0 && html`<footer class="actions">
-      ${card.actions.map((action) => html`<${ActionButton} key=${action.label + action.tool} chatId=${chatId} action=${action} edit=${setEditing} />`)}
-    </footer>`}
+    ${!editing && html`<${Footer} message=${message} edit=${setEditing} />`}
   </section>`;
 }
 
-function CardTitle({ card }) {
-  const { t, has } = useApp();
-  if (!card.title_key || !has(card.title_key)) return html`<${Revealed} text=${card.title ?? ""} />`;
+function Footer({ message, edit }) {
+  const { card, chat_id: chatId } = message;
+  const keepable = isKeepable(message);
+  if (!keepable && !card.actions?.length) return null;
+  return html`<footer class="actions">
+    ${card.actions?.map((action) => html`<${ActionButton} key=${action.label + action.tool} chatId=${chatId} action=${action} edit=${edit} />`)}
+    ${keepable && html`<${KeepAsNote} message=${message} />`}
+  </footer>`;
+}
+
+// A note's own card, a failure or a question holds nothing that would be lost.
+const isKeepable = ({ card, status, tool }) => status === "complete" && !card.approval && !tool?.startsWith("note_") && cardText(card).trim() !== "";
+
+// A title is a name, not the text: what is longer is the card's.
+const TITLE_CHARACTERS = 120;
+
+function KeepAsNote({ message }) {
+  const app = useApp();
+  const title = titleText(app, message.card).slice(0, TITLE_CHARACTERS);
+  const action = { label: "keep_as_note", tool: "note_save" };
+  // The text is put together when it is wanted: a table's is long.
+  return html`<${ActionButton} chatId=${message.chat_id} action=${action} argumentsOf=${() => ({ title, content: cardText(message.card) })} />`;
+}
+
+const CardTitle = ({ card }) => html`<${Revealed} text=${titleText(useApp(), card)} />`;
+
+function titleText({ t, has, known }, card) {
   const params = plain(card.params);
-  if (has(`tool.${params.tool}`)) params.tool = t(`tool.${params.tool}`);
-  return t(card.title_key, params);
+  if (!card.title_key || !has(card.title_key)) return card.title ?? "";
+  return t(card.title_key, params.tool ? { ...params, tool: known(`tool.${params.tool}`, params.tool) } : params);
 }
 
 // Ids and versions are names, not amounts: they are not grouped in thousands. Counts choose the plural form.
@@ -47,6 +72,7 @@ const plain = (params = {}) =>
   Object.fromEntries(Object.entries(params).map(([name, value]) => [name, name === "count" ? value : String(value)]));
 
 function Body({ card, rows, chatId }) {
+  if (card.approval) return html`<${Approval} chatId=${chatId} approval=${card.approval} />`;
   switch (card.kind) {
     case "diff":
       return html`<${DiffView} rows=${rows} />`;
@@ -122,15 +148,15 @@ function Item({ item, chatId }) {
   </li>`;
 }
 
-function ActionButton({ chatId, action, edit, small = false, about }) {
-  const { t, has, actions } = useApp();
+function ActionButton({ chatId, action, edit, argumentsOf, small = false, about }) {
+  const { known, actions } = useApp();
   const [sent, setSent] = useState(false);
   const running = useRunning(chatId);
-  const label = has(`action.${action.label}`) ? t(`action.${action.label}`) : action.label;
+  const label = known(`action.${action.label}`, action.label);
   const press = async () => {
     if (action.edit) return edit(action);
     setSent(true);
-    await actions.invoke(chatId, action.tool, action.arguments);
+    await actions.invoke(chatId, action.tool, argumentsOf ? argumentsOf() : action.arguments);
     return setSent(false);
   };
   return html`<button type="button" class=${`button ${action.style ?? "default"} ${small ? "small" : ""}`} data-action=${action.label}

@@ -30,25 +30,27 @@ export function NoteDialog({ chatId, note, close }) {
 }
 
 // Before the first version there was no text.
-const NOTHING = { version: 0, content: "" };
+const NOTHING = { version: 0, content: "", status: null };
 
 export function VersionsDialog({ chatId, prompts, before, after, close }) {
   const { t, actions } = useApp();
   const running = useRunning(chatId);
   const [chosen, choose] = useState({ before, after });
-  const textOf = (version) => (prompts.find((prompt) => prompt.version === version) ?? NOTHING).content;
-  const rows = useMemo(() => diffRows(textOf(chosen.before), textOf(chosen.after)), [chosen]);
+  const find = (version) => prompts.find((prompt) => prompt.version === version) ?? NOTHING;
+  const rows = useMemo(() => diffRows(find(chosen.before).content, find(chosen.after).content), [chosen]);
   const picker = (side) => html`<${VersionPicker} side=${side} prompts=${prompts} value=${chosen[side]} choose=${(version) => choose({ ...chosen, [side]: version })} />`;
-  const inForce = prompts.find((prompt) => prompt.status === "applied")?.version;
-  const rollBack = () => {
-    actions.invoke(chatId, "system_prompt_rollback", { version: chosen.after });
+  const { version, status } = find(chosen.after);
+  const inForce = prompts.find((prompt) => prompt.status === "applied") ?? NOTHING;
+  const label = status === "draft" ? t("action.apply") : version ? t("facts.rollBackTo", { version: String(version) }) : t("facts.removePrompt");
+  const putInForce = () => {
+    actions.invoke(chatId, status === "draft" ? "system_prompt_apply" : "system_prompt_rollback", { version });
     close();
   };
   return html`<${Dialog} name="versions" wide title=${t("facts.compare")} close=${close}>
     <div class="version-pickers">${picker("before")}${picker("after")}<${DiffSize} rows=${rows} /></div>
     <div class="version-diff" tabindex="0" role="group" aria-label=${t("facts.difference")}><${DiffView} key=${`${chosen.before}-${chosen.after}`} rows=${rows} /></div>
     <div class="actions">
-      <button type="button" class="button primary" data-action="roll_back" disabled=${running || chosen.after === (inForce ?? 0)} onClick=${rollBack}>${t("facts.rollBackTo", { version: chosen.after })}</button>
+      <button type="button" class="button primary" data-action="put-in-force" disabled=${running || version === inForce.version} onClick=${putInForce}>${label}</button>
       <button type="button" class="button quiet" onClick=${close}>${t("dialog.close")}</button>
     </div>
   <//>`;

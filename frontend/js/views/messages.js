@@ -6,7 +6,7 @@ import { Card } from "./card.js";
 import { CopyButton, Fold, Revealed } from "./controls.js";
 import { useApp, useRunning } from "./context.js";
 import { html, memo } from "./html.js";
-import { Icon } from "./icons.js";
+import { Icon, IconButton } from "./icons.js";
 import { Markdown } from "./markdown-view.js";
 
 /** A stored message; a streaming one follows its live text, the others ignore what the chat does. */
@@ -62,7 +62,7 @@ function Reply({ message, retryable }) {
     ${temporary && html`<span class="chip temporary">${t("card.temporary")}</span>`}
     ${thinking && html`<${Thinking} text=${thinking} active=${streaming && !content} />`}
     ${content && html`<${Markdown} text=${content} streaming=${streaming} />`}
-    ${!streaming && !temporary && html`<${ReplyNotes} message=${message} retryable=${retryable} /><${ReplyMeta} message=${message} />`}
+    ${!streaming && (temporary ? html`<${ReplyTools} message=${message} />` : html`<${ReplyNotes} message=${message} retryable=${retryable} /><${ReplyMeta} message=${message} />`)}
   </article>`;
 }
 
@@ -89,12 +89,22 @@ function ReplyNotes({ message, retryable }) {
 
 function ReplyMeta({ message }) {
   const { t, seconds, decimal } = useApp();
-  const { model, metrics, content } = message;
+  const { model, metrics } = message;
   return html`<div class="meta">
     ${model && html`<span>${model}</span>`}
     ${metrics?.first_token_ms > 0 && html`<span>${t("meta.firstToken", { seconds: seconds(metrics.first_token_ms) })}</span>`}
     ${metrics?.tokens_per_second > 0 && html`<span>${t("meta.speed", { speed: decimal(metrics.tokens_per_second) })}</span>`}
-    ${content && html`<div class="message-tools"><${CopyButton} text=${content} /></div>`}
+    <${ReplyTools} message=${message} />
+  </div>`;
+}
+
+function ReplyTools({ message }) {
+  const { t, actions } = useApp();
+  const { content, chat_id: chatId } = message;
+  const running = useRunning(chatId);
+  return content && html`<div class="message-tools"><${CopyButton} text=${content} />
+    <${IconButton} name="prompt" label=${t("message.useAsPrompt")} data-action="use-as-prompt" disabled=${running}
+      onClick=${() => actions.invoke(chatId, "system_prompt_draft", { content })} />
   </div>`;
 }
 

@@ -8,24 +8,14 @@ import pytest
 
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
-from tests.server import Client, Json, rows
+from tests.llm.tools.cards import newest_card, push
+from tests.server import Client, rows
 
 pytestmark = pytest.mark.anyio
 
 
 def table(folder: Path) -> list[tuple[int, str, int]]:
     return [(row["id"], row["title"], row["done"]) for row in rows(folder, "SELECT id, title, done FROM tasks ORDER BY id")]
-
-
-async def newest_card(client: Client, chat: str) -> Json:
-    return dict([message for message in await client.messages(chat) if message.get("card")][-1]["card"])
-
-
-async def push(client: Client, chat: str, card: Json, label: str) -> None:
-    """Press a card's button; it has to work."""
-    (button,) = [action for action in card["actions"] if action["label"] == label]
-    ended = await client.press(chat, button["tool"], **button["arguments"])
-    assert ended["status"] == "complete", ended
 
 
 @pytest.mark.parametrize(
@@ -64,7 +54,7 @@ async def test_a_deleted_task_comes_back_under_its_number_whatever_was_added_sin
     await client.press(chat, "task_add", title="tea")
     await push(client, chat, card, "undo")
     assert table(tmp_path) == [(1, "milk", 0), (2, "tea", 0)]
-    await push(client, chat, await newest_card(client, chat), "delete")
+    await push(client, chat, await newest_card(client, chat), "undo")
     assert table(tmp_path) == [(2, "tea", 0)]
 
 
