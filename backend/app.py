@@ -35,6 +35,7 @@ from backend.services.records import Clock
 from backend.services.replies import Replies
 from backend.services.settlement import Settlement
 from backend.services.tool_runs import ToolRuns
+from backend.services.turn_runner import TurnRunner
 from backend.services.turns import Turns
 from backend.services.working import WorkingStates
 from backend.settings import Settings
@@ -67,8 +68,7 @@ def create_app(settings: Settings) -> Starlette:
     prompting = Prompting(settings, registry, states, counter, clock)
     replies = Replies(journal, clock)
     approvals = Approvals(journal, clock)
-    turns = Turns(
-        settings=settings,
+    runner = TurnRunner(
         journal=journal,
         chat_rows=chat_rows,
         tool_runs=tool_runs,
@@ -80,6 +80,17 @@ def create_app(settings: Settings) -> Starlette:
         approvals=approvals,
         states=states,
         counter=counter,
+        clock=clock,
+    )
+    turns = Turns(
+        settings=settings,
+        journal=journal,
+        chat_rows=chat_rows,
+        tool_runs=tool_runs,
+        registry=registry,
+        approvals=approvals,
+        states=states,
+        runner=runner,
         clock=clock,
     )
     chats = Chats(journal, chat_rows, states, turns, replies, clock)

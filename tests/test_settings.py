@@ -22,7 +22,7 @@ def read(**environment: str) -> Settings:
 def test_everything_has_a_default() -> None:
     settings = read()
     assert (settings.host, settings.port, settings.embedded, settings.ttl_messages) == ("127.0.0.1", 8765, "auto", 4)
-    assert (settings.history_limit, settings.history_step, settings.working_state_tokens) == (12, 6, 600)
+    assert (settings.history_limit, settings.history_step, settings.working_state_tokens, settings.tool_result_tokens) == (12, 6, 600, 1500)
     assert (settings.max_message_bytes, settings.allowed_origins, settings.ollama_url) == (1_048_576, (), "http://127.0.0.1:11434")
     assert settings.database_url.startswith("sqlite:////") and settings.database_url.endswith("/data/cleanroom.db")
 
@@ -49,6 +49,7 @@ def test_the_process_environment_is_the_default_source(monkeypatch: pytest.Monke
         ("CLEANROOM_TTL_MESSAGES", "5", "ttl_messages", 5),
         ("CLEANROOM_HISTORY_LIMIT", "2", "history_limit", 2),
         ("CLEANROOM_WORKING_STATE_TOKENS", "0", "working_state_tokens", 0),
+        ("CLEANROOM_TOOL_RESULT_TOKENS", "100", "tool_result_tokens", 100),
         ("CLEANROOM_NUM_CTX", "256", "num_ctx", 256),
         ("CLEANROOM_MAX_MESSAGE_BYTES", "1024", "max_message_bytes", 1024),
         ("CLEANROOM_DATABASE_URL", "sqlite:///beside.db", "database_url", "sqlite:///beside.db"),
@@ -84,6 +85,7 @@ def test_what_a_variable_may_hold(variable: str, value: str, field: str, expecte
         ("CLEANROOM_HISTORY_LIMIT", "13", "it must be a number from 2 to 12"),
         ("CLEANROOM_HISTORY_STEP", "0", "it must be a number from 1 to 12"),
         ("CLEANROOM_WORKING_STATE_TOKENS", "-1", "it must be a number from 0 to 100000"),
+        ("CLEANROOM_TOOL_RESULT_TOKENS", "99", "it must be a number from 100 to 100000"),
         ("CLEANROOM_NUM_CTX", "8k", "it must be a number from 256 to 1048576"),
         ("CLEANROOM_FIRST_TOKEN_SECONDS", "0", "it must be a number above 0 to 86400"),
         ("CLEANROOM_FIRST_TOKEN_SECONDS", "inf", "it must be a number above 0 to 86400"),

@@ -74,8 +74,9 @@ WHERE: st.SearchStrategy[Where] = st.sampled_from(["before", "in_text", "after_c
 
 PICK = st.integers(0, MAX_CHATS - 1)
 
-SHORT = settings(max_examples=25, stateful_step_count=30, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+SHORT = settings(max_examples=15, stateful_step_count=25, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False)
+IS_LONG = os.environ.get("STERILE_WINDOW") == "long"
 
 
 class SterileWindow(RuleBasedStateMachine):
@@ -370,8 +371,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[SterileWind
     return InThisFolder
 
 
+@pytest.mark.timeout(7200 if IS_LONG else 300)
 def test_whatever_happens_a_request_holds_only_what_it_may(machine: type[SterileWindow]) -> None:
-    run_state_machine_as_test(machine, settings=LONG if os.environ.get("STERILE_WINDOW") == "long" else SHORT)
+    run_state_machine_as_test(machine, settings=LONG if IS_LONG else SHORT)
 
 
 Happening = Callable[[SterileWindow], None]

@@ -6,50 +6,23 @@ A turn belongs to the server: closing a socket changes nothing, stopping the ser
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import uuid
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.errors import CleanroomError, Conflict, Invalid, ModelError, ModelUnavailable, TooLarge, TurnRunning
-from backend.llm.agent import Turn
-from backend.llm.backend import BoundModel, ModelBackend
+from backend.errors import Conflict, Invalid, TooLarge, TurnRunning
 from backend.llm.core import receipts
 from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry
-from backend.llm.tokens import TokenCounter
-from backend.protocol import ChatEvent, Message, MessageCreated, MessageDeleted, MessageUpdated, TurnError, TurnFinished, TurnStarted
-from backend.services.approvals import Approvals, PausedTurn
+from backend.protocol import ChatEvent, Message, MessageCreated, MessageDeleted, MessageUpdated, TurnStarted
+from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows, title_from
 from backend.services.journal import Journal, Unit
-from backend.services.model_turn import ModelTurn
-from backend.services.prompting import Prompting
 from backend.services.records import Clock, to_message
-from backend.services.replies import Replies, StreamingReply
-from backend.services.settlement import Outcome, Settlement
 from backend.services.tool_runs import ToolRuns, TurnRecord
+from backend.services.turn_runner import Cut, RunningTurn, TurnRunner
 from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import chats, messages
-
-logger = logging.getLogger(__name__)
-
-
-# Why a turn is cut short: by the person, by the server's end, or by that while it waits for the person.
-Cut = Literal["stopped", "interrupted", "paused"]
-
-
-@dataclass(slots=True)
-class RunningTurn:
-    """A turn under way. `ended_by` says why it was cut short; None while it goes its own way."""
-
-    record: TurnRecord
-    user_message_id: int | None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-    ended_by: Cut | None = None
 
 
 class Turns:
@@ -62,28 +35,20 @@ class Turns:
         journal: Journal,
         chat_rows: ChatRows,
         tool_runs: ToolRuns,
-        prompting: Prompting,
-        replies: Replies,
         registry: Registry,
-        backend: ModelBackend,
-        settlement: Settlement,
         approvals: Approvals,
         states: WorkingStates,
-        counter: TokenCounter,
+        runner: TurnRunner,
         clock: Clock,
     ) -> None:
         self._settings = settings
         self._journal = journal
         self._chats = chat_rows
         self._tool_runs = tool_runs
-        self._prompting = prompting
-        self._replies = replies
         self._registry = registry
-        self._backend = backend
-        self._settlement = settlement
         self._approvals = approvals
         self._states = states
-        self._counter = counter
+        self._runner = runner
         self._clock = clock
         self._running: dict[str, RunningTurn] = {}
         self._is_closing = False
@@ -199,7 +164,7 @@ class Turns:
         checked: dict[str, Any] = {}
         turn_id, turn = await self._journal.write(start)
         if turn is not None:
-            turn.task = asyncio.create_task(self._run_button(turn, name, checked))
+            turn.task = asyncio.create_task(self._runner.run_button(turn, tool, checked, self._free))
             await asyncio.shield(turn.task)
         return turn_id
 
@@ -224,7 +189,7 @@ class Turns:
         for paused in await self._approvals.paused():
             turn = RunningTurn(paused.record, paused.user_message_id)
             self._running[paused.record.chat_id] = turn
-            turn.task = asyncio.create_task(self._run_model(turn, paused))
+            turn.task = asyncio.create_task(self._runner.run_model(turn, self._free, self._others_run, paused))
 
     async def answer_call(self, chat_id: str, call_id: str, answer: Literal["allow", "deny"]) -> None:
         """Allow or deny the call that waits; a second answer changes nothing. Raises NotFound."""
@@ -246,7 +211,7 @@ class Turns:
         await self._announce(unit, turn)
 
         def run() -> None:
-            turn.task = asyncio.create_task(self._run_model(turn))
+            turn.task = asyncio.create_task(self._runner.run_model(turn, self._free, self._others_run))
 
         unit.after_commit(run)
 
@@ -256,108 +221,8 @@ class Turns:
         unit.publish(TurnStarted(chat_id=chat_id, turn_id=turn.record.turn_id))
         unit.publish(ChatEvent(type="chat.updated", chat=await self._chats.wire(unit.tx, chat_id, turn_running=True)))
 
-    async def _run_model(self, turn: RunningTurn, paused: PausedTurn | None = None) -> None:
-        record, chat_id = turn.record, turn.record.chat_id
-        reply = self._replies.begin(record)
-        metrics: dict[str, Any] = {}
-
-        async def converse() -> None:
-            if paused is not None:
-                await self._approvals.answer_to(chat_id)  # until then no model is needed
-            chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
-            model = await self._backend.bind(chat["model"])
-            teller = self._teller(turn, reply, model, chat, paused)
-            run = Turn(model, teller, self._clock.monotonic)
-            if paused is not None:
-                run.rounds, run.unfinished = list(paused.rounds), paused.unfinished
-            try:
-                await run.run()
-            finally:
-                metrics.update(self._measure(run, teller, model))
-
-        await self._run(turn, converse, reply, metrics)
-
-    def _teller(self, turn: RunningTurn, reply: StreamingReply, model: BoundModel, chat: dict[str, Any], paused: PausedTurn | None) -> ModelTurn:
-        assert turn.user_message_id is not None
-        return ModelTurn(
-            record=turn.record,
-            reply=reply,
-            model=model,
-            prompting=self._prompting,
-            tool_runs=self._tool_runs,
-            registry=self._registry,
-            states=self._states,
-            journal=self._journal,
-            approvals=self._approvals,
-            others_run=lambda: len(self._running) > 1,
-            asks_first=chat["approval"] == "before",
-            families_off=frozenset(json.loads(chat["families_off"])),
-            user_message_id=turn.user_message_id,
-            paused=paused,
-        )
-
-    async def _run_button(self, turn: RunningTurn, name: str, arguments: dict[str, Any]) -> None:
-        tool = self._registry.get(name)
-        assert tool is not None
-
-        async def invoke() -> None:
-            try:
-                await self._tool_runs.run(turn.record, tool, arguments)
-            except CleanroomError as error:
-                await self._tool_runs.fail(turn.record, name, arguments, error)
-                raise
-
-        await self._run(turn, invoke, None, {})
-
-    async def _run(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None, metrics: dict[str, Any]) -> None:
-        """Do a turn's work and settle it, whichever way it ends."""
-        chat_id = turn.record.chat_id
-        try:
-            outcome = await self._outcome(turn, work, reply)
-            if outcome is None:
-                return  # it waits for a person, and goes on when the server is back
-            await self._settlement.settle(turn.record, turn.user_message_id, outcome, reply, metrics, lambda: self._free(turn))
-        except Exception:
-            logger.exception("turn could not be settled chat=%s", chat_id)
-            self._free(turn)
-            error = TurnError(code="internal", message="The end of this turn could not be saved. Please look at the server's log.")
-            self._journal.publish(TurnFinished(chat_id=chat_id, turn_id=turn.record.turn_id, status="failed", error=error))
-        finally:
-            self._replies.end(chat_id)
-            turn.ended.set()
-
-    async def _outcome(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None) -> Outcome | None:
-        """How the work ended; None when it was put aside by the server's end."""
-        try:
-            await work()
-        except asyncio.CancelledError:
-            return None if turn.ended_by == "paused" else Outcome(turn.ended_by or "interrupted")
-        except CleanroomError as error:
-            if isinstance(error, ModelUnavailable):
-                self._backend.look_again()
-            broke_off = isinstance(error, ModelError) and reply is not None and reply.has_text
-            return Outcome("interrupted" if broke_off else "failed", TurnError(code=error.code, message=error.message))
-        except Exception:
-            logger.exception("turn failed chat=%s", turn.record.chat_id)
-            return Outcome("failed", TurnError(code="internal", message="Something went wrong in the server. Please try again."))
-        return Outcome("complete")
-
-    def _measure(self, run: Turn, teller: ModelTurn, model: BoundModel) -> dict[str, Any]:
-        """What the page shows under the reply; the server's own count of the prompt corrects our estimates."""
-        done, request = run.last_reply.done, teller.newest_request
-        metrics: dict[str, Any] = {}
-        if run.last_reply.first_token_seconds is not None:
-            metrics["first_token_ms"] = round(run.last_reply.first_token_seconds * 1000)
-        if request is not None:
-            metrics["estimated_prompt_tokens"] = request.total_tokens
-            metrics["left_out_messages"] = request.left_out_messages
-        if done is not None:
-            metrics |= {"prompt_tokens": done.prompt_tokens, "reply_tokens": done.reply_tokens, "done_reason": done.reason}
-            if done.reply_tokens and done.reply_ms:
-                metrics["tokens_per_second"] = round(done.reply_tokens / done.reply_ms * 1000, 1)
-            if done.prompt_tokens and request is not None:
-                self._counter.learn(model.name, request.total_tokens, done.prompt_tokens)
-        return {name: value for name, value in metrics.items() if value is not None}
+    def _others_run(self) -> bool:
+        return len(self._running) > 1
 
     def _free(self, turn: RunningTurn) -> None:
         if self._running.get(turn.record.chat_id) is turn:

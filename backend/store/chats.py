@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.store import message_search
 from backend.store.database import Connection
 
 _UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "families_off", "updated_at")
@@ -40,5 +41,6 @@ async def update(tx: Connection, chat_id: str, **columns: object) -> None:
 
 
 async def delete(tx: Connection, chat_id: str) -> None:
-    """Delete the chat; foreign keys take every row that belongs to it along."""
+    """Delete the chat; foreign keys take every row that belongs to it along, and its words leave the index of messages."""
     await tx.execute("DELETE FROM chats WHERE id = :id", {"id": chat_id})
+    await message_search.forget_deleted(tx)

@@ -40,6 +40,8 @@ def erase(path: Path, tables: list[str]) -> None:
 def compact(path: Path) -> None:
     """Leave nothing that was deleted in the file or its log. Raises StoreError when another connection is in the way."""
     with _opened(path) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'message_index'").fetchone():
+            connection.execute("INSERT INTO message_index (message_index) VALUES ('optimize')")  # deleted words wait in it for this
         connection.execute("VACUUM")
         if connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
             raise StoreError(f"{path.name} is read by another program, so its log still holds deleted text.")

@@ -23,6 +23,8 @@ TABLES = ("chat_messages", "session_states", "paused_turns", "context_events", "
 OTHER_NAMES = (
     "older_messages", "older_states", "chat_messages_by_session", "chat_messages_by_channel", "chat_messages_streaming",
     "context_events_by_session", "snapshots_by_session", "tasks_by_session", "notes_by_session",
+    "message_index", "message_index_data", "message_index_idx", "message_index_docsize", "message_index_config", "message_terms",
+    "message_index_added", "message_index_changed", "message_index_removed",
 )  # fmt: skip
 
 

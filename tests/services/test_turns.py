@@ -227,10 +227,10 @@ async def test_a_message_longer_than_the_window_is_refused_before_anything_is_se
 
 
 async def test_old_messages_that_do_not_fit_are_left_out_and_counted(tmp_path: Path, fake: FakeOllama) -> None:
-    async with running(make_settings(tmp_path, fake, num_ctx=2048)) as address, Client.connect(address) as client:
+    async with running(make_settings(tmp_path, fake, num_ctx=4096)) as address, Client.connect(address) as client:
         chat = await client.new_chat()
         for number in range(4):
-            await client.say(chat, f"message {number} " + "long " * 500)
+            await client.say(chat, f"message {number} " + "long " * 1000)
         newest = (await client.messages(chat))[-1]
     sent = [m["content"] for m in fake.requests[-1].messages if m["role"] == "user"]
     assert sent[-1].startswith("message 3") and not any(text.startswith("message 0") for text in sent)

@@ -20,22 +20,25 @@ CELL_CHARACTERS = 200
 Sql = Annotated[str, Field(min_length=1, max_length=10_000, description="One SQLite SELECT.")]
 
 
-@family.tool("read", entry=True)
+@family.tool("read", entry=True, identified_by=("sql",))
 async def data_query(context: ToolContext, sql: Sql) -> ToolResult:
     """Read facts by one SELECT over tasks(id, title, done, created_at, updated_at),
     notes(id, title, content, created_at, updated_at), prompts(version, status, content, created_at)
     and messages(id, role, content, created_at) of this chat."""
     assert context.facts is not None
     found = await context.facts.run(context.session_id, sql)
-    count = len(found.rows)
-    # Of a result that was cut, all that is known is that there is more.
-    more = {"total_rows": count + found.is_truncated, "truncated": found.is_truncated}
-    card = table(_counted(found), found.columns, found.rows, title_key="card.data.result", params={"count": count}, sql=sql, **more)
+    count, truncated = len(found.rows), found.is_truncated
+    card = table(
+        _counted(found), found.columns, found.rows, title_key="card.data.result", params={"count": count}, sql=sql, truncated=truncated,
+        total_rows=count + truncated,  # of a result that was cut it is known that there is more, not how much
+    )  # fmt: skip
     return ToolResult(for_model=_slice(found), card=card, outcome=f"ok, {_counted(found)}")
 
 
 def _slice(found: FactsTable) -> str:
     """The first rows as lines of tab-separated JSON values, about as many as SLICE_CHARACTERS hold."""
+    if not found.rows and found.is_truncated:
+        return "A row is longer than a result may be; select fewer columns, or parts of texts by substr()."
     lines = [_line(found.columns)]
     room = SLICE_CHARACTERS - len(lines[0])
     for row in found.rows:
@@ -49,7 +52,7 @@ def _slice(found: FactsTable) -> str:
     if shown == len(found.rows) and not found.is_truncated:
         return text
     return (
-        f"{text}\n[rows 1 to {shown} are above, the person sees {len(found.rows)}; for more select fewer columns, or add LIMIT {max(shown, 1)} OFFSET {shown}]"
+        f"{text}\n[rows 1 to {shown} are above, the person sees {len(found.rows)}; for more select fewer columns, or add LIMIT {shown} OFFSET {shown}]"
     )
 
 

@@ -76,8 +76,8 @@ async def note_delete(context: ToolContext, id: NoteId) -> ToolResult:
     await notes.delete(context.tx, id)
     undo = action("undo", "note_restore", {"id": id})
     card = notice(f"Note {id} deleted", note["title"], actions=[undo], title_key="card.note.deleted", params={"id": id})
-    held = {} if context.held.get("note") == id else None
-    return ToolResult(for_model=f"Note {id} is deleted.", card=card, outcome=f"ok, note {id}", subject=_subject(id), holds=held)
+    still_held = {name: value for name, value in context.held.items() if value != id}
+    return ToolResult(for_model=f"Note {id} is deleted.", card=card, outcome=f"ok, note {id}", subject=_subject(id), holds=still_held)
 
 
 @family.tool("commit", for_model=False, identified_by=("id",))

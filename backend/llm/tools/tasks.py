@@ -51,7 +51,7 @@ async def task_update(context: ToolContext, id: TaskId, title: Title | None = No
         raise ToolFailed("The task has no title; say what is to be done.")
     await tasks.update(context.tx, id, title=new_title, done=new_done, now=context.now)
     undo = action("undo", "task_update", {"id": id, "title": task["title"], "done": bool(task["done"])})
-    body = new_title if new_title == task["title"] else f"{task['title']} → {new_title}"
+    body = f"{_marked(task)} → {_marked({'title': new_title, 'done': new_done})}"
     return _changed(f"Task {id} changed", body, "updated", id, [undo])
 
 
@@ -123,4 +123,8 @@ def _item(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:
-    return "\n".join(f"{row['id']} [{'x' if row['done'] else ' '}] {row['title']}" for row in rows)
+    return "\n".join(f"{row['id']} {_marked(row)}" for row in rows)
+
+
+def _marked(row: dict[str, Any]) -> str:
+    return f"[{'x' if row['done'] else ' '}] {row['title']}"

@@ -45,10 +45,11 @@ export default {
   "banner.yes": "👍 Yes, close",
 
   "card.approval": "May the model do this? {tool}",
-  "card.data.rows": { one: "Data · {count} row", other: "Data · {count} rows" },
+  "card.data.result": { one: "Data · {count} row", other: "Data · {count} rows" },
   "card.done": "done",
   "card.empty": "Nothing here yet.",
-  "card.history.hits": { one: "History · {count} place found", other: "History · {count} places found" },
+  "card.firstRows": { one: "The first {count} row is shown; there are more.", other: "The first {count} rows are shown; there are more." },
+  "card.history.found": { one: "History · {count} place with “{query}”", other: "History · {count} places with “{query}”" },
   "card.note.deleted": "Note {id} deleted",
   "card.note.list": { one: "Notes · {count}", other: "Notes · {count}" },
   "card.note.replaced": "Note {id} replaced · {title}",
@@ -290,6 +291,9 @@ export default {
   "receipt.more": { one: "and {count} more call", other: "and {count} more calls" },
 
   "rename.label": "Title",
+
+  "role.assistant": "model",
+  "role.user": "you",
 
   "slash.label": "Tools",
   "slash.optional": "optional",

@@ -45,14 +45,20 @@ export default {
   "banner.yes": "👍 Да, закрыть",
 
   "card.approval": "Разрешить модели? {tool}",
-  "card.data.rows": { one: "Данные · {count} строка", few: "Данные · {count} строки", many: "Данные · {count} строк", other: "Данные · {count} строки" },
+  "card.data.result": { one: "Данные · {count} строка", few: "Данные · {count} строки", many: "Данные · {count} строк", other: "Данные · {count} строки" },
   "card.done": "выполнено",
   "card.empty": "Здесь пока пусто.",
-  "card.history.hits": {
-    one: "История · найдено {count} место",
-    few: "История · найдено {count} места",
-    many: "История · найдено {count} мест",
-    other: "История · найдено {count} места",
+  "card.firstRows": {
+    one: "Показана первая {count} строка, есть ещё.",
+    few: "Показаны первые {count} строки, есть ещё.",
+    many: "Показаны первые {count} строк, есть ещё.",
+    other: "Показаны первые {count} строки, есть ещё.",
+  },
+  "card.history.found": {
+    one: "История · {count} место с «{query}»",
+    few: "История · {count} места с «{query}»",
+    many: "История · {count} мест с «{query}»",
+    other: "История · {count} места с «{query}»",
   },
   "card.note.deleted": "Заметка {id} удалена",
   "card.note.list": { one: "Заметки · {count}", few: "Заметки · {count}", many: "Заметки · {count}", other: "Заметки · {count}" },
@@ -319,6 +325,9 @@ export default {
   "receipt.more": { one: "и ещё {count} вызов", few: "и ещё {count} вызова", many: "и ещё {count} вызовов", other: "и ещё {count} вызова" },
 
   "rename.label": "Название",
+
+  "role.assistant": "модель",
+  "role.user": "вы",
 
   "slash.label": "Инструменты",
   "slash.optional": "необязательно",

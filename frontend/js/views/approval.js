@@ -8,6 +8,8 @@ import { html } from "./html.js";
 export function Approval({ chatId, approval }) {
   const { known } = useApp();
   const { state, arguments: values } = approval;
+  // What came of an allowed call has a card of its own.
+  if (state === "allowed") return null;
   return html`<dl class="call">${Object.entries(values).map(([name, value]) => html`<div key=${name}>
       <dt>${known(`argument.${name}`, name)}</dt><dd><${Fold}><div class="typed" dir="auto"><${Revealed} text=${typeof value === "string" ? value : JSON.stringify(value)} /></div><//></dd>
     </div>`)}</dl>

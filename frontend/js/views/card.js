@@ -116,11 +116,12 @@ function HiddenCharacters({ card }) {
 function Table({ card }) {
   const { t, has } = useApp();
   const { columns, rows, total_rows: total = rows.length } = card;
-  return html`<div class="scroll-x table" tabindex="0" role="group" aria-label=${t("card.table")}>
+  return html`${card.sql && html`<div class="card-note mono typed" dir="auto"><${Revealed} text=${card.sql} /></div>`}
+    <div class="scroll-x table" tabindex="0" role="group" aria-label=${t("card.table")}>
       <table><thead><tr>${columns.map((column, i) => html`<th key=${i} scope="col">${has(`column.${column}`) ? t(`column.${column}`) : html`<${Revealed} text=${String(column)} />`}</th>`)}</tr></thead>
       <tbody>${rows.map((row, i) => html`<tr key=${i}>${row.map((cell, j) => html`<td key=${j}><${Cell} value=${cell} column=${columns[j]} /></td>`)}</tr>`)}</tbody></table>
     </div>
-    ${(card.truncated || rows.length < total) && html`<p class="card-note">${t("card.rows", { count: rows.length, total })}</p>`}`;
+    ${card.truncated ? html`<p class="card-note">${t("card.firstRows", { count: rows.length })}</p>` : rows.length < total && html`<p class="card-note">${t("card.rows", { count: rows.length, total })}</p>`}`;
 }
 
 function Cell({ value, column }) {
@@ -128,6 +129,7 @@ function Cell({ value, column }) {
   if (value === null || value === undefined) return html`<span class="muted">—</span>`;
   if (column === "created_at" && !Number.isNaN(Date.parse(value))) return dateTime(value);
   if (column === "status" && has(`status.${value}`)) return t(`status.${value}`);
+  if (column === "role" && has(`role.${value}`)) return t(`role.${value}`);
   return html`<${Revealed} text=${typeof value === "object" ? JSON.stringify(value) : String(value)} />`;
 }
 

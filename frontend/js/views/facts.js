@@ -2,7 +2,7 @@
 // A change is a tool's, like a button's on a card: its card says what was done and undoes it.
 
 import { useComputed } from "@preact/signals";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { keepsComposing, Revealed } from "./controls.js";
 import { useApp, useReply, useRunning } from "./context.js";
 import { html } from "./html.js";
@@ -76,13 +76,19 @@ function Task({ chatId, task }) {
   const running = useRunning(chatId);
   const [editing, setEditing] = useState(false);
   const { id, title, done } = task;
+  // The box shows what was pressed until the facts say what came of it.
+  const [ticked, setTicked] = useState(null);
+  useEffect(() => {
+    if (!running) setTicked(null);
+  }, [task]);
   if (editing) return html`<${TaskEditor} chatId=${chatId} task=${task} close=${() => setEditing(false)} />`;
-  const tick = async ({ target }) => {
+  const tick = async () => {
+    setTicked(!done);
     const reply = await (done ? actions.invoke(chatId, "task_update", { id, done: false }) : actions.invoke(chatId, "task_complete", { id }));
-    if (!reply) target.checked = done;
+    if (!reply) setTicked(null);
   };
   return html`<li class=${done ? "fact done" : "fact"} data-task-id=${id}>
-    <label class="fact-text"><input type="checkbox" checked=${done} disabled=${running} onChange=${tick} /><span dir="auto"><${Revealed} text=${title} /></span></label>
+    <label class="fact-text"><input type="checkbox" checked=${ticked ?? done} disabled=${running} onChange=${tick} /><span dir="auto"><${Revealed} text=${title} /></span></label>
     <${IconButton} name="edit" label=${`${t("action.edit")}: ${title}`} data-action="edit" onClick=${() => setEditing(true)} />
     <${IconButton} name="trash" label=${`${t("action.delete")}: ${title}`} data-action="delete" disabled=${running} onClick=${() => actions.invoke(chatId, "task_delete", { id })} />
   </li>`;

@@ -89,14 +89,14 @@ function Families({ chatId, inspection }) {
   const familyOf = Object.fromEntries(tools.map((tool) => [tool.name, tool.family]));
   const change = (name, on) => actions.chooseFamilies(chatId, on ? off.filter((other) => other !== name) : [...off, name]);
   const loose = inspection.tools.filter((tool) => !familyOf[tool.name]);
-  return html`${inspection.families.map((family) => html`<${FamilyRow} key=${family.name} family=${family} change=${change}
+  return html`${inspection.families.map((family) => html`<${FamilyRow} key=${family.name} family=${family} on=${!off.includes(family.name)} change=${change}
       tools=${inspection.tools.filter((tool) => familyOf[tool.name] === family.name)} />`)}
     ${loose.map((tool) => html`<${ToolText} key=${tool.name} tool=${tool} />`)}`;
 }
 
-function FamilyRow({ family, tools, change }) {
+function FamilyRow({ family, on, tools, change }) {
   const { t, known, number } = useApp();
-  const { name, on, tokens } = family;
+  const { name, tokens } = family;
   return html`<div class="family" data-family=${name} data-on=${on}>
     <label><input type="checkbox" role="switch" checked=${on} onChange=${({ target }) => change(name, target.checked)} />${known(`family.${name}`, name)}</label>
     <b>${on ? number(tokens) : t("inspector.off")}</b>

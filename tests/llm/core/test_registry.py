@@ -40,9 +40,13 @@ def get(name: str) -> Tool:
 
 def test_families_and_tools_of_the_design() -> None:
     registry = real()
-    assert list(registry.families) == sorted(registry.families) == ["system_prompt", "tasks"]
+    assert list(registry.families) == sorted(registry.families) == ["data", "history", "notes", "snapshots", "system_prompt", "tasks"]
+    assert [name for name, family in registry.families.items() if family.is_helper] == ["data", "history"]
     effects = {tool.name: tool.effect for tool in registry}
     assert effects == {
+        "data_query": "read", "history_search": "read",
+        "note_save": "commit", "note_list": "read", "note_read": "read", "note_delete": "commit", "note_restore": "commit",
+        "snapshot_take": "draft", "snapshot_list": "read", "snapshot_diff": "read", "snapshot_restore": "commit",
         "system_prompt_view": "read", "system_prompt_draft": "draft", "system_prompt_apply": "commit", "system_prompt_discard": "draft",
         "system_prompt_versions": "read", "system_prompt_rollback": "commit",
         "task_add": "commit", "task_list": "read", "task_update": "commit", "task_complete": "commit", "task_delete": "commit", "task_restore": "commit",
@@ -51,12 +55,13 @@ def test_families_and_tools_of_the_design() -> None:
 
 def test_entry_tools_are_offered_always_and_the_rest_while_a_family_is_open() -> None:
     registry = real()
-    entries = ["system_prompt_view", "system_prompt_draft", "task_add", "task_list"]
+    entries = [
+        "data_query", "history_search", "note_save", "note_list", "snapshot_take", "system_prompt_view", "system_prompt_draft", "task_add", "task_list",
+    ]  # fmt: skip
     assert [tool.name for tool in registry.offered(set())] == entries
-    assert [tool.name for tool in registry.offered({"tasks"})] == [*entries, "task_update", "task_complete", "task_delete"]
-    opened = [tool.name for tool in registry.offered({"system_prompt", "tasks"})]
-    assert len(opened) == len(set(opened)) == 11
-    assert "task_restore" not in opened  # a button's only
+    assert {tool.name for tool in registry.offered({"tasks"})} - set(entries) == {"task_update", "task_complete", "task_delete"}
+    everything = [tool.name for tool in registry.offered(set(registry.families))]
+    assert sorted(everything) == sorted(tool.name for tool in registry if tool.name not in ("note_restore", "task_restore"))  # those are buttons only
 
 
 def test_schemas_are_the_same_bytes_in_every_process() -> None:
@@ -67,7 +72,7 @@ def test_schemas_are_the_same_bytes_in_every_process() -> None:
         for seed in ("0", "1", "4242")
     }
     assert len(outputs) == 1
-    assert [schema["function"]["name"] for schema in json.loads(outputs.pop())][:2] == ["system_prompt_view", "system_prompt_draft"]
+    assert [schema["function"]["name"] for schema in json.loads(outputs.pop())][:2] == ["data_query", "history_search"]
 
 
 def test_a_schema_is_plain_and_in_the_order_of_the_signature() -> None:

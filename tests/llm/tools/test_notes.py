@@ -160,7 +160,7 @@ async def test_bad_arguments_are_refused(client: Client, tool: str, arguments: d
 async def test_odd_text_is_kept_as_it_is_but_for_what_no_store_holds(client: Client, fake: FakeOllama, tmp_path: Path, content: str, kept: str) -> None:
     chat = await client.new_chat()
     await save(client, chat, "Odd", content)
-    fake.script(script.call("note_save", {"title": "Odd too", "content": content}), script.call("note_read", {"id": 1}), script.reply("done"))
+    fake.script(script.call("note_save", {"title": "Odd too", "content": kept}), script.call("note_read", {"id": 1}), script.reply("done"))
     await client.say(chat, "keep it again")
     assert [row[2] for row in table(tmp_path)] == [kept, kept]
     assert (await newest_card(client, chat))["body"] == kept
@@ -187,6 +187,15 @@ async def test_a_long_note_is_read_in_parts_that_join_to_the_whole(client: Clien
         offset = int(notice.partition("note_read with offset ")[2].split()[0])
     assert "".join(parts) == content
     assert len(parts) > 2
+
+
+async def test_the_longest_note_is_saved_replaced_and_brought_back(client: Client, tmp_path: Path) -> None:
+    chat = await client.new_chat()
+    first, second = "ж" * 200_000, "x" * 200_000
+    await save(client, chat, "Long", first)
+    await save(client, chat, "Long", second, id=1)
+    await push(client, chat, await newest_card(client, chat), "undo")
+    assert table(tmp_path) == [(1, "Long", first)]
 
 
 async def test_a_part_ends_where_the_model_wants_it(client: Client, fake: FakeOllama) -> None:

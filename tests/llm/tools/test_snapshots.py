@@ -251,8 +251,7 @@ async def test_a_model_takes_compares_and_restores(client: Client, fake: FakeOll
     told = [message["content"] for message in last.messages if message.get("tool_name") in ("snapshot_diff", "snapshot_restore")]
     assert told == [
         "From snapshot 1 to now:\nremoved task 2 [x] tea\nchanged note 1 Plan (13 characters) → note 1 Plan (5 characters)",
-        "Snapshot 1 is restored; the state before is snapshot 2.\n"
-        "added task 2 [x] tea\nchanged note 1 Plan (5 characters) → note 1 Plan (13 characters)",
+        "Snapshot 1 is restored; the state before is snapshot 2.\nadded task 2 [x] tea\nchanged note 1 Plan (5 characters) → note 1 Plan (13 characters)",
     ]
     state = [message["content"] for message in last.messages if message.get("tool_name") == "current_state"][-1]
     assert "Snapshots of this chat, 2:\n2 Before restoring: before (20" in state
@@ -263,5 +262,5 @@ async def test_the_working_state_lists_the_newest_few(client: Client, fake: Fake
     for number in range(1, 8):
         await do(client, chat, "snapshot_take", label=f"label {number}")
     await client.say(chat, "which are there?")
-    state = str(fake.requests[-1].messages)
+    (state,) = [message["content"] for message in fake.requests[-1].messages if message.get("tool_name") == "current_state"]
     assert "Snapshots of this chat, 7" in state and "label 3" in state and "label 2" not in state

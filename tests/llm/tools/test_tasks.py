@@ -46,6 +46,15 @@ async def test_every_change_can_be_undone(client: Client, tmp_path: Path, tool: 
             await push(client, chat, card, "list")
 
 
+async def test_a_changed_task_says_what_changed(client: Client) -> None:
+    chat = await client.new_chat()
+    await client.press(chat, "task_add", title="milk")
+    await client.press(chat, "task_update", id=1, title="oat milk")
+    assert (await newest_card(client, chat))["body"] == "[ ] milk → [ ] oat milk"
+    await client.press(chat, "task_update", id=1, done=True)
+    assert (await newest_card(client, chat))["body"] == "[ ] oat milk → [x] oat milk"
+
+
 async def test_a_deleted_task_comes_back_under_its_number_whatever_was_added_since(client: Client, tmp_path: Path) -> None:
     chat = await client.new_chat()
     await client.press(chat, "task_add", title="milk")

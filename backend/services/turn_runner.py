@@ -1,0 +1,186 @@
+"""How a turn's work is done and settled, whichever way it ends; what starts and stops turns is in turns.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from backend.errors import CleanroomError, ModelError, ModelUnavailable
+from backend.llm.agent import Turn
+from backend.llm.backend import BoundModel, ModelBackend
+from backend.llm.core.registry import Registry, Tool
+from backend.llm.tokens import TokenCounter
+from backend.protocol import TurnError, TurnFinished
+from backend.services.approvals import Approvals, PausedTurn
+from backend.services.chat_rows import ChatRows
+from backend.services.journal import Journal
+from backend.services.model_turn import ModelTurn
+from backend.services.prompting import Prompting
+from backend.services.records import Clock
+from backend.services.replies import Replies, StreamingReply
+from backend.services.settlement import Outcome, Settlement
+from backend.services.tool_runs import ToolRuns, TurnRecord
+from backend.services.working import WorkingStates
+
+logger = logging.getLogger(__name__)
+
+
+# Why a turn is cut short: by the person, by the server's end, or by that while it waits for the person.
+Cut = Literal["stopped", "interrupted", "paused"]
+
+
+@dataclass(slots=True)
+class RunningTurn:
+    """A turn under way. `ended_by` says why it was cut short; None while it goes its own way."""
+
+    record: TurnRecord
+    user_message_id: int | None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    ended_by: Cut | None = None
+
+
+# Opens the chat for its next turn.
+Free = Callable[[RunningTurn], None]
+
+
+class TurnRunner:
+    """Runs turns to their settlement."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        chat_rows: ChatRows,
+        tool_runs: ToolRuns,
+        prompting: Prompting,
+        replies: Replies,
+        registry: Registry,
+        backend: ModelBackend,
+        settlement: Settlement,
+        approvals: Approvals,
+        states: WorkingStates,
+        counter: TokenCounter,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._chats = chat_rows
+        self._tool_runs = tool_runs
+        self._prompting = prompting
+        self._replies = replies
+        self._registry = registry
+        self._backend = backend
+        self._settlement = settlement
+        self._approvals = approvals
+        self._states = states
+        self._counter = counter
+        self._clock = clock
+
+    async def run_model(self, turn: RunningTurn, free: Free, others_run: Callable[[], bool], paused: PausedTurn | None = None) -> None:
+        """Have the chat's model answer; a paused turn goes on where it waited."""
+        record, chat_id = turn.record, turn.record.chat_id
+        reply = self._replies.begin(record)
+        metrics: dict[str, Any] = {}
+
+        async def converse() -> None:
+            if paused is not None:
+                await self._approvals.answer_to(chat_id)  # until then no model is needed
+            chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
+            model = await self._backend.bind(chat["model"])
+            teller = self._teller(turn, reply, model, chat, others_run, paused)
+            run = Turn(model, teller, self._clock.monotonic)
+            if paused is not None:
+                run.rounds, run.unfinished = list(paused.rounds), paused.unfinished
+            try:
+                await run.run()
+            finally:
+                metrics.update(self._measure(run, teller, model))
+
+        await self._run(turn, converse, reply, metrics, free)
+
+    def _teller(
+        self, turn: RunningTurn, reply: StreamingReply, model: BoundModel, chat: dict[str, Any], others_run: Callable[[], bool], paused: PausedTurn | None
+    ) -> ModelTurn:
+        assert turn.user_message_id is not None
+        return ModelTurn(
+            record=turn.record,
+            reply=reply,
+            model=model,
+            prompting=self._prompting,
+            tool_runs=self._tool_runs,
+            registry=self._registry,
+            states=self._states,
+            journal=self._journal,
+            approvals=self._approvals,
+            others_run=others_run,
+            asks_first=chat["approval"] == "before",
+            families_off=frozenset(json.loads(chat["families_off"])),
+            user_message_id=turn.user_message_id,
+            paused=paused,
+        )
+
+    async def run_button(self, turn: RunningTurn, tool: Tool, arguments: dict[str, Any], free: Free) -> None:
+        """Run a tool for a person; no model takes part."""
+
+        async def invoke() -> None:
+            try:
+                await self._tool_runs.run(turn.record, tool, arguments)
+            except CleanroomError as error:
+                await self._tool_runs.fail(turn.record, tool.name, arguments, error)
+                raise
+
+        await self._run(turn, invoke, None, {}, free)
+
+    async def _run(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None, metrics: dict[str, Any], free: Free) -> None:
+        """Do a turn's work and settle it, whichever way it ends."""
+        chat_id = turn.record.chat_id
+        try:
+            outcome = await self._outcome(turn, work, reply)
+            if outcome is None:
+                return  # it waits for a person, and goes on when the server is back
+            await self._settlement.settle(turn.record, turn.user_message_id, outcome, reply, metrics, lambda: free(turn))
+        except Exception:
+            logger.exception("turn could not be settled chat=%s", chat_id)
+            free(turn)
+            error = TurnError(code="internal", message="The end of this turn could not be saved. Please look at the server's log.")
+            self._journal.publish(TurnFinished(chat_id=chat_id, turn_id=turn.record.turn_id, status="failed", error=error))
+        finally:
+            self._replies.end(chat_id)
+            turn.ended.set()
+
+    async def _outcome(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None) -> Outcome | None:
+        """How the work ended; None when it was put aside by the server's end."""
+        try:
+            await work()
+        except asyncio.CancelledError:
+            return None if turn.ended_by == "paused" else Outcome(turn.ended_by or "interrupted")
+        except CleanroomError as error:
+            if isinstance(error, ModelUnavailable):
+                self._backend.look_again()
+            broke_off = isinstance(error, ModelError) and reply is not None and reply.has_text
+            return Outcome("interrupted" if broke_off else "failed", TurnError(code=error.code, message=error.message))
+        except Exception:
+            logger.exception("turn failed chat=%s", turn.record.chat_id)
+            return Outcome("failed", TurnError(code="internal", message="Something went wrong in the server. Please try again."))
+        return Outcome("complete")
+
+    def _measure(self, run: Turn, teller: ModelTurn, model: BoundModel) -> dict[str, Any]:
+        """What the page shows under the reply; the server's own count of the prompt corrects our estimates."""
+        done, request = run.last_reply.done, teller.newest_request
+        metrics: dict[str, Any] = {}
+        if run.last_reply.first_token_seconds is not None:
+            metrics["first_token_ms"] = round(run.last_reply.first_token_seconds * 1000)
+        if request is not None:
+            metrics["estimated_prompt_tokens"] = request.total_tokens
+            metrics["left_out_messages"] = request.left_out_messages
+        if done is not None:
+            metrics |= {"prompt_tokens": done.prompt_tokens, "reply_tokens": done.reply_tokens, "done_reason": done.reason}
+            if done.reply_tokens and done.reply_ms:
+                metrics["tokens_per_second"] = round(done.reply_tokens / done.reply_ms * 1000, 1)
+            if done.prompt_tokens and request is not None:
+                self._counter.learn(model.name, request.total_tokens, done.prompt_tokens)
+        return {name: value for name, value in metrics.items() if value is not None}

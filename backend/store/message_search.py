@@ -1,0 +1,73 @@
+"""Full text over the permanent messages: the index of their words, and how words in other forms are found in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from backend.store.database import Connection
+from backend.store.stems import WORD, common_beginning, fold, forms_among, words_of
+
+# A question's words, and the words of the index that begin like one of them.
+MAX_WORDS = 16
+MAX_CANDIDATES = 500
+
+SNIPPET_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    message_id: int
+    role: str
+    created_at: str
+    snippet: str
+
+
+async def search(tx: Connection, session_id: str, query: str, limit: int) -> list[Hit]:
+    """The chat's messages with words of `query` in any form, best first; hidden ones and working material never.
+
+    The newest question is not found while it has no answer: it is where the query comes from.
+    """
+    forms = [form for word in words_of(query)[:MAX_WORDS] for form in await _forms(tx, word)]
+    if not forms:
+        return []
+    rows = await tx.fetch_all(
+        """
+        SELECT chat_messages.id, role, chat_messages.content, created_at
+        FROM message_index JOIN chat_messages ON chat_messages.id = message_index.rowid
+        WHERE message_index MATCH :words AND session_id = :session_id AND is_ephemeral = 0 AND hidden = 0
+            AND chat_messages.id NOT IN (
+                SELECT id FROM (SELECT id, role FROM chat_messages
+                WHERE session_id = :session_id AND is_ephemeral = 0 AND role <> 'tool' AND status <> 'streaming' ORDER BY id DESC LIMIT 1)
+                WHERE role = 'user'
+            )
+        ORDER BY message_index.rank, chat_messages.id DESC LIMIT :limit
+        """,
+        {"words": " OR ".join(f'"{form}"' for form in forms), "session_id": session_id, "limit": limit},
+    )
+    return [Hit(row["id"], row["role"], row["created_at"], snippet(row["content"], forms)) for row in rows]
+
+
+async def forget_deleted(tx: Connection) -> None:
+    """Take the words of deleted messages out of the index, where they stay until its parts are merged."""
+    await tx.execute("INSERT INTO message_index (message_index) VALUES ('optimize')")
+
+
+async def _forms(tx: Connection, word: str) -> list[str]:
+    """The forms of a word that stand in the index."""
+    beginning = common_beginning(word)
+    rows = await tx.fetch_all(
+        "SELECT term FROM message_terms WHERE term >= :first AND term < :last LIMIT :limit",
+        {"first": beginning, "last": beginning + chr(0x10FFFF), "limit": MAX_CANDIDATES},
+    )
+    return forms_among(word, (row["term"] for row in rows))
+
+
+def snippet(text: str, forms: list[str]) -> str:
+    """A piece of the text around the longest of its words that are among the forms, on one line."""
+    wanted = set(forms)
+    found = [match for match in WORD.finditer(text) if fold(match.group()) in wanted]
+    middle = max(found, key=lambda match: len(match.group())).start() if found else 0
+    start = max(0, min(middle - SNIPPET_CHARACTERS // 3, len(text) - SNIPPET_CHARACTERS))
+    piece = re.sub(r"\s+", " ", text[start : start + SNIPPET_CHARACTERS]).strip()
+    return f"{'… ' if start > 0 else ''}{piece}{' …' if start + SNIPPET_CHARACTERS < len(text) else ''}"
