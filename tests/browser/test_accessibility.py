@@ -57,7 +57,7 @@ def check(page: Page) -> None:
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
     found: list[dict[str, Any]] = page.evaluate("levels => axe.run(document, {runOnly: levels}).then(result => result.violations)", LEVELS)
-    assert [(finding["id"], [node["html"] for node in finding["nodes"]]) for finding in found] == []
+    assert [(finding["id"], [(node["html"], node["failureSummary"]) for node in finding["nodes"]]) for finding in found] == []
     wide = page.evaluate(
         "[...document.querySelectorAll('html, body, .app, .scroll, .inspector, dialog')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.className)"
     )

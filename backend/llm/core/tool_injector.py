@@ -196,7 +196,7 @@ def _is_over(exchange: Exchange, later: Sequence[Exchange], held: dict[str, Any]
     """Whether a later one speaks of the same thing, its thing is out of hand, or its mistake was mended."""
     if exchange.subject is not None and any(other.subject == exchange.subject for other in later):
         return True
-    if exchange.holds and exchange.holds != held:
+    if exchange.holds and not exchange.holds.keys() <= held.keys():
         return True
     return not exchange.receipt.succeeded and any(other.name == exchange.name and other.receipt.succeeded for other in later)
 

@@ -75,10 +75,10 @@ export function ToolForm({ chatId, tool, close, running }) {
       form.current.requestSubmit();
     }
   };
-  return html`<form class="tool-form" ref=${form} data-tool-form=${tool.name} onSubmit=${submit} onKeyDown=${onKeyDown} aria-labelledby=${`${id}-title`}>
-    <header><h2 id=${`${id}-title`}>${known(`tool.${tool.name}`, tool.name)}</h2><code>/${tool.name}</code><span class="grow"></span>
+  return html`<form class="tool-form" ref=${form} data-tool-form=${tool.name} onSubmit=${submit} onKeyDown=${onKeyDown} aria-labelledby=${`${id}-heading`}>
+    <header><h2 id=${`${id}-heading`}>${known(`tool.${tool.name}`, tool.name)}</h2><code>/${tool.name}</code><span class="grow"></span>
       <${IconButton} name="close" label=${t("editor.cancel")} onClick=${close} /></header>
-    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-${field.name}`} field=${field} wrong=${wrong[field.name]} />`)}
+    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-argument-${field.name}`} field=${field} wrong=${wrong[field.name]} />`)}
     ${error && html`<div class="failure" role="alert"><${ErrorText} error=${error} /></div>`}
     <div class="actions"><button class="button primary" disabled=${running}>${t("slash.run")}</button>
       <button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button></div>
