@@ -11,8 +11,16 @@ from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, running
 
 
+BROWSER_TESTS = Path(__file__).parent / "browser"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--picture", type=Path, help="where to draw the README's picture of the page (docs/page.png)")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests go last: Playwright keeps a loop running in this thread, beside which anyio can start none."""
+    items.sort(key=lambda item: BROWSER_TESTS in item.path.parents)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
@@ -74,8 +74,17 @@ WHERE: st.SearchStrategy[Where] = st.sampled_from(["before", "in_text", "after_c
 
 PICK = st.integers(0, MAX_CHATS - 1)
 
-SHORT = settings(max_examples=15, stateful_step_count=25, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False)
+# Shrinking a failure takes minutes; the long run does it.
+SHORT = settings(
+    max_examples=15,
+    stateful_step_count=25,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False, phases=[Phase.generate, Phase.shrink])
 IS_LONG = os.environ.get("STERILE_WINDOW") == "long"
 
 

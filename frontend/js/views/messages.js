@@ -31,7 +31,6 @@ function UserMessage({ message, retryable }) {
 }
 
 export function TurnFailure({ chatId, error, retryable }) {
-  const { t } = useApp();
   return html`<div class="failure" data-failure=${error?.code ?? "internal"}>
     <${Icon} name="alert" /><${ErrorText} error=${error} />
     ${retryable && html`<${RetryButton} chatId=${chatId} />`}

@@ -61,7 +61,6 @@ function InspectorButton() {
 }
 
 function Talk({ chatId }) {
-  const { store } = useApp();
   return html`<div class="panel" role="tabpanel" aria-labelledby=${tabId(chatId)}>
     <${Conversation} chatId=${chatId} />
     <div class="foot">
