@@ -10,7 +10,6 @@ import pytest
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, running
 
-
 BROWSER_TESTS = Path(__file__).parent / "browser"
 
 

@@ -120,8 +120,7 @@ class Turn:
         if self.unfinished is not None:
             await self._carry_out(self.unfinished)
         while True:
-            request = await self.journal.request(self.rounds)
-            reply = await self._ask(request)
+            reply = await self._ask()
             if not reply.calls:
                 await self.journal.end_reply(precedes_calls=False, calls=())
                 return
@@ -130,19 +129,20 @@ class Turn:
                 raise ToolFailed(f"The model went on calling tools after {MAX_TOOL_ROUNDS} rounds and was stopped. What was done stays done.")
             await self._carry_out(Unfinished(reply.text, reply.calls[:MAX_CALLS_A_ROUND]))
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self) -> Reply:
         """Get one reply that says or calls something."""
         for options in ({}, RETRY_OPTIONS):
             self.last_reply = Reply()
-            await self._stream_when_free(request, options)
+            await self._stream_when_free(options)
             if self.last_reply.text.strip() or self.last_reply.calls:
                 return self.last_reply
             await self.journal.drop_reply()
         raise ToolFailed("The model returned an empty reply twice. Try again, word it differently, or choose another model.")
 
-    async def _stream_when_free(self, request: Request, options: dict[str, Any]) -> None:
+    async def _stream_when_free(self, options: dict[str, Any]) -> None:
         give_up = self.clock() + BUSY_SECONDS
         while True:
+            request = await self.journal.request(self.rounds)  # anew: what it held may be cleared by now
             try:
                 return await self._stream(request, options)
             except ModelBusy:

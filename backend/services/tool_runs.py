@@ -7,7 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.errors import CleanroomError, Conflict, NotFound
+from backend.errors import CleanroomError, Conflict, Invalid, NotFound
 from backend.llm.core import receipts
 from backend.llm.core.cards import Card, notice
 from backend.llm.core.receipts import Receipt
@@ -74,6 +74,8 @@ class ToolRuns:
         """Show a call that was refused or failed, and leave its receipt when the tool is one of ours."""
         tool = self._registry.get(name)
         receipt = Receipt(name, tool.identity(arguments) if tool else {}, receipts.FAILED + error.message)
+        if isinstance(error, Invalid):  # a body may stand where a number should, or as an argument's name
+            receipt = Receipt(name, {}, receipts.FAILED + "wrong arguments")
         await self._journal.write(lambda unit: self._fail(unit, record, tool, name, error, receipt))
         return receipt
 

@@ -119,7 +119,8 @@ def assemble(
     Raises ContextExceeded when what can't be left out is too long by itself.
     """
     offered = registry.offered(facts.open_families, facts.families_off)
-    schemas = [tool.schema for tool in offered] + [CURRENT_STATE_SCHEMA] if with_tools else []
+    own = [CURRENT_STATE_SCHEMA] if facts.state is not None else []
+    schemas = [tool.schema for tool in offered] + own if with_tools else []
     default = DEFAULT_PROMPT if with_tools else DEFAULT_PROMPT_WITHOUT_TOOLS
     opening = [{"role": "system", "content": facts.prompt or default}]
     earlier, newest, done_before = _split(facts.history)

@@ -51,9 +51,7 @@ def _slice(found: FactsTable) -> str:
     text = f"{_counted(found)}\n" + "\n".join(lines)[: 2 * SLICE_CHARACTERS]
     if shown == len(found.rows) and not found.is_truncated:
         return text
-    return (
-        f"{text}\n[rows 1 to {shown} are above, the person sees {len(found.rows)}; for more select fewer columns, or add LIMIT {shown} OFFSET {shown}]"
-    )
+    return f"{text}\n[rows 1 to {shown} are above, the person sees {len(found.rows)}; for more select fewer columns, or add LIMIT {shown} OFFSET {shown}]"
 
 
 def _counted(found: FactsTable) -> str:
