@@ -71,11 +71,13 @@ def test_without_a_prompt_of_its_own_a_chat_gets_the_default() -> None:
 
 
 def test_schemas_follow_the_open_families_and_end_with_the_states() -> None:
-    closed = [tool["function"]["name"] for tool in request(Facts(None, [say("x")], None)).tools]
+    closed = [tool["function"]["name"] for tool in request(Facts(None, [say("x")], "STATE")).tools]
     assert closed[-3:] == ["task_add", "task_list", "current_state"]
     assert not {"task_update", "note_read", "snapshot_restore", "system_prompt_apply"} & set(closed)
-    opened = [tool["function"]["name"] for tool in request(Facts(None, [say("x")], None, frozenset({"tasks"}))).tools]
+    opened = [tool["function"]["name"] for tool in request(Facts(None, [say("x")], "STATE", frozenset({"tasks"}))).tools]
     assert opened == [*closed[:-1], "task_update", "task_complete", "task_delete", "current_state"]
+    without_state = [tool["function"]["name"] for tool in request(Facts(None, [say("x")], None)).tools]
+    assert without_state == closed[:-1]
 
 
 def test_a_model_without_tools_gets_no_trace_of_them() -> None:
