@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from backend.settings import PROJECT_FOLDER
-from tests.fake_ollama import FakeOllamaThread
+from tests.fake_ollama import FakeModel, FakeOllamaThread
 
 CHROMIUM_FLAGS = ("--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync").split()
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -43,7 +43,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def fake() -> Iterator[FakeOllamaThread]:
-    with FakeOllamaThread() as server:
+    with FakeOllamaThread([FakeModel("qwen3:4b")]) as server:
         yield server
 
 

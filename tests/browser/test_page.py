@@ -49,7 +49,7 @@ def send(page: Page, text: str) -> None:
 def script_a_draft(site: Site) -> None:
     site.fake.script(
         script.call("system_prompt_draft", {"content": PROMPT}),
-        script.reply("Черновик готов, посмотрите карточку."),
+        script.reply("Черновик готов, посмотрите карточку.", eval_count=14, eval_duration=420_000_000),
     )
 
 
