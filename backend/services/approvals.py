@@ -71,12 +71,13 @@ class Approvals:
 
     async def answer_to(self, chat_id: str) -> str:
         """Wait for the answer to the call that waits in a chat: `allow` or `deny`."""
-        row = await self._journal.read(lambda tx: paused_turns.get(tx, chat_id))
-        if row is not None and row["answer"] is not None:
-            return str(row["answer"])
-        self._answers[chat_id] = asyncio.get_running_loop().create_future()
+        waiting = self._answers[chat_id] = asyncio.get_running_loop().create_future()
         try:
-            return await self._answers[chat_id]
+            # Looked up once the wait has begun: an answer that comes in between wakes it.
+            row = await self._journal.read(lambda tx: paused_turns.get(tx, chat_id))
+            if row is not None and row["answer"] is not None:
+                self._wake(chat_id, row["answer"])
+            return await waiting
         finally:
             del self._answers[chat_id]
 
