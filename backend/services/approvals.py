@@ -71,7 +71,8 @@ class Approvals:
 
     async def answer_to(self, chat_id: str) -> str:
         """Wait for the answer to the call that waits in a chat: `allow` or `deny`."""
-        waiting = self._answers[chat_id] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._answers[chat_id] = waiting
         try:
             # Looked up once the wait has begun: an answer that comes in between wakes it.
             row = await self._journal.read(lambda tx: paused_turns.get(tx, chat_id))
