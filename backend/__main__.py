@@ -20,6 +20,8 @@ from backend.app import create_app, frame_bytes
 from backend.errors import CleanroomError, SettingsError
 from backend.settings import LOOPBACK_OF, Settings
 
+logger = logging.getLogger("backend")
+
 # A socket that does not answer a ping for this long is gone.
 PING_SECONDS = 20
 # What is left of the five seconds of an orderly end after turns are settled and files closed.
@@ -100,6 +102,8 @@ def listen(settings: Settings) -> socket.socket:
 
 def main() -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    for name in Settings.unknown_in():
+        logger.warning("%s is no setting of this version and has no effect; the README lists those that are", name)
     try:
         uvloop.run(run(Settings.from_environment()))
     except CleanroomError as error:

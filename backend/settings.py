@@ -129,6 +129,16 @@ class Settings(BaseModel):
             name = str(first["loc"][0])
             raise SettingsError(f"{name}={values[name]!r} can't be used: it {_reason(name, first['msg'])}.") from None
 
+    @classmethod
+    def unknown_in(cls, environment: Mapping[str, str] | None = None) -> list[str]:
+        """Variables with our prefix that are no settings of this version: a misspelling, or one of another version.
+
+        A person who sets one believes that it works, which matters most where it should protect.
+        """
+        source = os.environ if environment is None else environment
+        aliases = {field.alias for field in cls.model_fields.values()}
+        return sorted(name for name in source if name.startswith("CLEANROOM_") and name not in aliases and source[name].strip())
+
 
 def _reason(name: str, message: str) -> str:
     """What the variable may be: a range where it has one, else pydantic's words or our own."""

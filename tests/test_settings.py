@@ -127,3 +127,8 @@ def test_the_embedded_models_file_is_looked_for(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     file.touch()
     assert read(CLEANROOM_EMBEDDED_MODEL=str(file)).embedded_model == file
+
+
+def test_a_variable_that_is_no_setting_is_named() -> None:
+    environment = {"CLEANROOM_ACCESS_TOKEN": "x", "CLEANROOM_PROT": "1", "CLEANROOM_PORT": "1", "CLEANROOM_NOTHING": " ", "PATH": "/bin"}
+    assert Settings.unknown_in(environment) == ["CLEANROOM_ACCESS_TOKEN", "CLEANROOM_PROT"]
