@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__":
+    # Until the server follows signals, Ctrl+C ends it at once: Python's KeyboardInterrupt can get lost in an import.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import asyncio
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Iterator

@@ -8,7 +8,9 @@ import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import uvicorn
@@ -17,6 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from backend.__main__ import configure, listen
 from backend.app import create_app
 from backend.settings import Settings
+from backend.store.migrate import migrate
 from tests.fake_ollama import FakeOllama
 
 Json = dict[str, Any]
@@ -26,10 +29,24 @@ PATIENCE_SECONDS = 20
 
 
 def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
-    """Settings for a server of its own in `folder`; without a fake model server there is none."""
+    """Settings for a server of its own in `folder`; without a fake model server there is none.
+
+    Its database is a copy of one that was migrated once, since most tests are about what comes after that.
+    """
+    database = folder / "cleanroom.db"
+    if not database.exists():
+        database.write_bytes(_migrated())
     ollama = fake.url if fake else "http://127.0.0.1:9"
-    defaults = {"port": 0, "database_url": f"sqlite:///{folder / 'cleanroom.db'}", "embedded": "never", "ollama_url": ollama}
+    defaults = {"port": 0, "database_url": f"sqlite:///{database}", "embedded": "never", "ollama_url": ollama}
     return Settings.model_validate({**defaults, **values})
+
+
+@cache
+def _migrated() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "cleanroom.db"
+        migrate(path)
+        return path.read_bytes()
 
 
 @asynccontextmanager
