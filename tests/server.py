@@ -35,6 +35,7 @@ def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object
     """
     database = folder / "cleanroom.db"
     if not database.exists():
+        folder.mkdir(parents=True, exist_ok=True)
         database.write_bytes(_migrated())
     ollama = fake.url if fake else "http://127.0.0.1:9"
     defaults = {"port": 0, "database_url": f"sqlite:///{database}", "embedded": "never", "ollama_url": ollama}
