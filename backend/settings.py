@@ -18,6 +18,10 @@ from backend.errors import SettingsError
 PROJECT_FOLDER = Path(__file__).resolve().parent.parent
 
 OLLAMA_PORT = 11434
+# A token that can't be guessed in a lifetime, and the word for having none.
+MIN_TOKEN, OFF = 16, "off"
+# Values that no message repeats.
+SECRETS = ("CLEANROOM_ACCESS_TOKEN",)
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -44,6 +48,13 @@ def _origin(text: str) -> str:
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname or "@" in text or not text.isascii() or text != f"{parts.scheme}://{parts.netloc}":
         raise ValueError(reason)
     return text.removesuffix(f":{port}") if port == DEFAULT_PORTS[parts.scheme] else text
+
+
+def _access_token(value: str) -> str:
+    value = value.strip()
+    if value != OFF and (len(value) < MIN_TOKEN or not value.isascii()):
+        raise ValueError(f"must have at least {MIN_TOKEN} characters, plain ones such as `openssl rand -hex 16` makes, or be {OFF}")
+    return value
 
 
 def _database_url(value: str) -> str:
@@ -113,6 +124,12 @@ class Settings(BaseModel):
     allowed_origins: Annotated[tuple[str, ...], BeforeValidator(_split_list), AfterValidator(_origins)] = Field(
         (), alias="CLEANROOM_ALLOWED_ORIGINS", description="further origins that may open the page, separated by commas"
     )
+    access_token: Annotated[str, AfterValidator(_access_token)] | None = Field(
+        None,
+        alias="CLEANROOM_ACCESS_TOKEN",
+        repr=False,
+        description="what opens the page; needed beyond this machine. off: none, because something else keeps strangers out",
+    )
     max_message_bytes: int = Field(1_048_576, alias="CLEANROOM_MAX_MESSAGE_BYTES", ge=1024, le=16_777_216, description="longest message in bytes of UTF-8")
     ollama_url: Annotated[str, AfterValidator(_ollama_url)] = Field(f"127.0.0.1:{OLLAMA_PORT}", alias="OLLAMA_HOST", description="where Ollama listens")
 
@@ -127,7 +144,8 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
-            raise SettingsError(f"{name}={values[name]!r} can't be used: it {_reason(name, first['msg'])}.") from None
+            given = name if name in SECRETS else f"{name}={values[name]!r}"
+            raise SettingsError(f"{given} can't be used: it {_reason(name, first['msg'])}.") from None
 
     @classmethod
     def unknown_in(cls, environment: Mapping[str, str] | None = None) -> list[str]:

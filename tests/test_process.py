@@ -99,12 +99,12 @@ async def test_a_bad_setting_stops_the_start(tmp_path: Path, variable: str, valu
 
 
 async def test_a_variable_without_effect_is_told(tmp_path: Path) -> None:
-    async with started(tmp_path, None, CLEANROOM_ACCESS_TOKEN="secret word") as process:
+    async with started(tmp_path, None, CLEANROOM_REDIS_URL="secret word") as process:
         await process.ready()
         process.tell(signal.SIGTERM)
         assert await process.ended() == 0
         said = await process.said()
-    assert "CLEANROOM_ACCESS_TOKEN is no setting" in said and "secret word" not in said
+    assert "CLEANROOM_REDIS_URL is no setting" in said and "secret word" not in said
 
 
 async def test_a_busy_port_stops_the_start(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ async def test_a_whole_url_in_the_request_line_changes_nothing(address: str) -> 
 
 
 async def test_configured_hosts_are_answered(tmp_path: Path, fake: FakeOllama) -> None:
-    config = make_settings(tmp_path, fake, allowed_origins=("https://chat.example.org",))
+    config = make_settings(tmp_path, fake, allowed_origins=("https://chat.example.org",), access_token="off")
     async with running(config) as address:
         assert (await ask(address, "/healthz", host="chat.example.org")).status == 200
         assert (await ask(address, "/healthz", host="Chat.Example.Org:443")).status == 200

@@ -123,6 +123,14 @@ def test_a_bad_value_is_refused_in_one_line(variable: str, value: str, reason: s
     assert "\n" not in refusal.value.message
 
 
+@pytest.mark.parametrize("token", ["fifteen letters", "шестнадцать букв"])
+def test_a_token_that_can_not_be_used_is_not_repeated(token: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        read(CLEANROOM_ACCESS_TOKEN=token)
+    assert refusal.value.message.startswith("CLEANROOM_ACCESS_TOKEN can't be used: it must have at least 16 characters")
+    assert token not in refusal.value.message
+
+
 def test_the_embedded_models_file_is_looked_for(tmp_path: Path) -> None:
     file = tmp_path / "small.gguf"
     file.touch()
@@ -130,5 +138,5 @@ def test_the_embedded_models_file_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_no_setting_is_named() -> None:
-    environment = {"CLEANROOM_ACCESS_TOKEN": "x", "CLEANROOM_PROT": "1", "CLEANROOM_PORT": "1", "CLEANROOM_NOTHING": " ", "PATH": "/bin"}
-    assert Settings.unknown_in(environment) == ["CLEANROOM_ACCESS_TOKEN", "CLEANROOM_PROT"]
+    environment = {"CLEANROOM_REDIS_URL": "x", "CLEANROOM_PROT": "1", "CLEANROOM_PORT": "1", "CLEANROOM_NOTHING": " ", "PATH": "/bin"}
+    assert Settings.unknown_in(environment) == ["CLEANROOM_PROT", "CLEANROOM_REDIS_URL"]
