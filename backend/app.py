@@ -13,6 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from backend import pages
+from backend.access import AccessControl
 from backend.commands import Commands
 from backend.connection import Connection, serve
 from backend.embedded.process import EmbeddedProcess
@@ -20,23 +21,34 @@ from backend.hub import Hub
 from backend.llm import tools
 from backend.llm.backend import ModelBackend
 from backend.llm.core.registry import Registry
+from backend.llm.prompt_counts import PromptCounts
 from backend.llm.tokens import TokenCounter
 from backend.protocol import Chat, encode_welcome
 from backend.security import Guard, content_security_policy
 from backend.services.approvals import Approvals
+from backend.services.archives import Archives
 from backend.services.chat_rows import ChatRows
 from backend.services.chats import Chats
 from backend.services.contexts import Contexts
 from backend.services.facts import Facts
+from backend.services.forks import Forks
 from backend.services.journal import Journal
 from backend.services.models import Models
 from backend.services.prompting import Prompting
+from backend.services.pulls import Pulls
+from backend.services.receipt_rows import ReceiptRows
 from backend.services.records import Clock
 from backend.services.replies import Replies
+from backend.services.rewind import Rewind
+from backend.services.search import Search
+from backend.services.sent import SentRequests
 from backend.services.settlement import Settlement
+from backend.services.temporary import TemporaryChats
 from backend.services.tool_runs import ToolRuns
 from backend.services.turn_runner import TurnRunner
 from backend.services.turns import Turns
+from backend.services.variant_rows import VariantRows
+from backend.services.variants import Variants
 from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import deleted_facts, messages
@@ -63,20 +75,23 @@ def create_app(settings: Settings) -> Starlette:
     registry = Registry.discover(tools)
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
     journal = Journal(database, hub)
-    chat_rows, states = ChatRows(settings), WorkingStates(settings, counter, clock)
+    chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock)
     tool_runs = ToolRuns(registry, states, journal, clock, FactsQuery(settings.database_url))
     prompting = Prompting(settings, registry, states, counter, clock)
-    replies = Replies(journal, clock)
+    replies, sent = Replies(journal, clock), SentRequests(PromptCounts(), clock)
     approvals = Approvals(journal, clock)
+    receipt_rows = ReceiptRows(registry, clock)
+    variant_rows = VariantRows(receipt_rows)
     runner = TurnRunner(
         journal=journal,
         chat_rows=chat_rows,
         tool_runs=tool_runs,
         prompting=prompting,
+        sent=sent,
         replies=replies,
         registry=registry,
         backend=backend,
-        settlement=Settlement(journal, chat_rows, states, approvals),
+        settlement=Settlement(journal, chat_rows, states, approvals, variant_rows),
         approvals=approvals,
         states=states,
         counter=counter,
@@ -90,17 +105,30 @@ def create_app(settings: Settings) -> Starlette:
         registry=registry,
         approvals=approvals,
         states=states,
+        rewind=Rewind(registry, states, receipt_rows, variant_rows),
         runner=runner,
         clock=clock,
     )
-    chats = Chats(journal, chat_rows, states, turns, replies, clock)
-    contexts = Contexts(journal, chat_rows, states, turns, prompting, backend, registry, counter)
-    models = Models(backend, journal)
-    commands = Commands(chats, turns, contexts, models, Facts(journal, chat_rows), registry)
+    chats = Chats(journal, chat_rows, states, turns, replies, sent, clock)
+    temporary = TemporaryChats(journal, hub, chats, clock)
+    contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
+    models = Models(backend, journal, Pulls(backend, journal, clock))
+    commands = Commands(
+        chats=chats,
+        archives=Archives(journal, chat_rows, chats, clock, settings.max_message_bytes),
+        forks=Forks(journal, chat_rows, chats, clock),
+        search=Search(journal, chat_rows),
+        turns=turns,
+        variants=Variants(journal, chat_rows, variant_rows, turns, states),
+        contexts=contexts,
+        models=models,
+        facts=Facts(journal, chat_rows),
+        registry=registry,
+    )
 
     async def welcome(connection: Connection) -> None:
         """Send what a page needs to begin, and let no event slip between that and the first one."""
-        described = await models.describe()
+        await models.known()
         limits = {
             "history_limit": settings.history_limit,
             "ttl_messages": settings.ttl_messages,
@@ -109,14 +137,16 @@ def create_app(settings: Settings) -> Starlette:
         }
 
         def attach(found: list[Chat]) -> None:
-            values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, "chats": found, **described, "settings": limits}
+            shown = {"chats": found, **models.describe(), "pulls": models.pulls()}
+            values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, **shown, "settings": limits}
             connection.outbox.put_reply(encode_welcome(values))
             hub.attach(connection.outbox)
 
         await chats.list_all(attach)
 
     async def socket(websocket: WebSocket) -> None:
-        await serve(websocket, hub, welcome, commands.dispatch)
+        with models.watched():
+            await serve(websocket, hub, welcome, commands.dispatch)
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -131,12 +161,16 @@ def create_app(settings: Settings) -> Starlette:
         try:
             await database.connect()
             await journal.write(lambda unit: messages.interrupt_streaming(unit.tx))
+            await journal.write(variant_rows.recover)
             await journal.write(lambda unit: deleted_facts.purge(unit.tx, clock.later(-KEEP_DELETED_SECONDS)))
-            backend.look_again()
+            await temporary.begin()
+            await models.begin()
             await turns.resume_paused()
             yield
         finally:
             await turns.close()
+            await temporary.close()
+            await models.close()
             await backend.close()
             await database.disconnect()
 
@@ -147,4 +181,5 @@ def create_app(settings: Settings) -> Starlette:
         policy=content_security_policy(pages.import_map()),
     )
     routes = [Route("/healthz", healthz), Route("/readyz", readyz), WebSocketRoute("/ws", socket), *pages.routes()]
-    return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
+    access = Middleware(AccessControl, token=settings.access_token)
+    return Starlette(routes=routes, middleware=[guard, access], lifespan=lifespan)

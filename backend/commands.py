@@ -10,11 +10,15 @@ from typing import Any
 from backend import protocol
 from backend.connection import Connection, Result
 from backend.llm.core.registry import Registry
+from backend.services.archives import Archives
 from backend.services.chats import Chats
 from backend.services.contexts import Contexts
 from backend.services.facts import Facts
+from backend.services.forks import Forks
 from backend.services.models import Models
+from backend.services.search import Search
 from backend.services.turns import Turns
+from backend.services.variants import Variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,11 @@ class Commands:
     """What commands act on."""
 
     chats: Chats
+    archives: Archives
+    forks: Forks
+    search: Search
     turns: Turns
+    variants: Variants
     contexts: Contexts
     models: Models
     facts: Facts
@@ -34,7 +42,7 @@ class Commands:
 
 
 async def chat_create(commands: Commands, _: Connection, command: protocol.ChatCreate) -> Result:
-    return {"chat": await commands.chats.create(command.title, command.model, command.client_id)}
+    return {"chat": await commands.chats.create(command.title, command.model, command.client_id, temporary=command.temporary)}
 
 
 async def chat_rename(commands: Commands, _: Connection, command: protocol.ChatRename) -> Result:
@@ -42,9 +50,11 @@ async def chat_rename(commands: Commands, _: Connection, command: protocol.ChatR
 
 
 async def chat_update(commands: Commands, _: Connection, command: protocol.ChatUpdate) -> Result:
-    fields = command.model_dump(exclude_unset=True, include={"pinned", "model", "ttl_messages", "approval", "families_off"})
+    fields = command.model_dump(exclude_unset=True, include={"pinned", "model", "ttl_messages", "approval", "families_off", "temporary"})
     if "families_off" in fields:
         fields["families_off"] = json.dumps(sorted(set(fields["families_off"])))
+    if "parameters" in command.model_fields_set:
+        fields["parameters"] = command.parameters.model_dump_json()
     return {"chat": await commands.chats.update(command.chat_id, **fields)}
 
 
@@ -82,9 +92,39 @@ async def chat_history(commands: Commands, _: Connection, command: protocol.Chat
     return {"messages": page, "has_more": has_more}
 
 
+async def chat_search(commands: Commands, _: Connection, command: protocol.ChatSearch) -> Result:
+    return {"hits": await commands.search.search(command.query, command.chat_id, command.limit)}
+
+
+async def chat_export(commands: Commands, _: Connection, command: protocol.ChatExport) -> Result:
+    filename, content = await commands.archives.export(command.chat_id, command.format)
+    return {"filename": filename, "content": content}
+
+
+async def chat_import(commands: Commands, _: Connection, command: protocol.ChatImport) -> Result:
+    return await commands.archives.take_in(command.content)
+
+
+async def chat_fork(commands: Commands, _: Connection, command: protocol.ChatFork) -> Result:
+    return {"chat": await commands.forks.fork(command.chat_id, command.message_id, command.client_id)}
+
+
 async def message_send(commands: Commands, _: Connection, command: protocol.MessageSend) -> Result:
     message, turn_id = await commands.turns.send(command.chat_id, command.client_id, command.text)
     return {"message": message, "turn_id": turn_id}
+
+
+async def message_edit(commands: Commands, _: Connection, command: protocol.MessageEdit) -> Result:
+    message, turn_id = await commands.turns.edit(command.message_id, command.text)
+    return {"message": message, "turn_id": turn_id}
+
+
+async def message_hide(commands: Commands, _: Connection, command: protocol.MessageHide) -> Result:
+    return {"message": await commands.contexts.hide(command.message_id, command.hidden)}
+
+
+async def message_variant(commands: Commands, _: Connection, command: protocol.MessageVariant) -> Result:
+    return {"message": await commands.variants.show(command.message_id, command.index)}
 
 
 async def turn_stop(commands: Commands, _: Connection, command: protocol.TurnStop) -> Result:
@@ -95,6 +135,10 @@ async def turn_stop(commands: Commands, _: Connection, command: protocol.TurnSto
 
 async def turn_regenerate(commands: Commands, _: Connection, command: protocol.TurnRegenerate) -> Result:
     return {"turn_id": await commands.turns.regenerate(command.chat_id)}
+
+
+async def turn_continue(commands: Commands, _: Connection, command: protocol.TurnContinue) -> Result:
+    return {"turn_id": await commands.turns.continue_reply(command.chat_id)}
 
 
 async def tool_invoke(commands: Commands, _: Connection, command: protocol.ToolInvoke) -> Result:
@@ -139,6 +183,10 @@ async def context_inspect(commands: Commands, _: Connection, command: protocol.C
     return await commands.contexts.inspect(command.chat_id)
 
 
+async def context_sent(commands: Commands, _: Connection, command: protocol.ContextSent) -> Result:
+    return {"sent": await commands.contexts.sent(command.chat_id)}
+
+
 async def context_keep(commands: Commands, _: Connection, command: protocol.ContextKeep) -> Result:
     return {"context": await commands.contexts.keep(command.chat_id)}
 
@@ -155,6 +203,19 @@ async def models_refresh(commands: Commands, _: Connection, command: protocol.Mo
     return await commands.models.refresh()
 
 
+async def model_update(commands: Commands, _: Connection, command: protocol.ModelUpdate) -> Result:
+    return await commands.models.set_window(command.name, command.num_ctx)
+
+
+async def model_pull(commands: Commands, _: Connection, command: protocol.ModelPull) -> Result:
+    return {"pull": await commands.models.pull(command.name)}
+
+
+async def model_pull_cancel(commands: Commands, _: Connection, command: protocol.ModelPullCancel) -> Result:
+    await commands.models.cancel_pull(command.name)
+    return {}
+
+
 Handler = Callable[[Commands, Connection, Any], Awaitable[Result | None]]
 
 _HANDLERS: dict[type[protocol.Command], Handler] = {
@@ -165,9 +226,17 @@ _HANDLERS: dict[type[protocol.Command], Handler] = {
     protocol.ChatOpen: chat_open,
     protocol.ChatClose: chat_close,
     protocol.ChatHistory: chat_history,
+    protocol.ChatSearch: chat_search,
+    protocol.ChatExport: chat_export,
+    protocol.ChatImport: chat_import,
+    protocol.ChatFork: chat_fork,
     protocol.MessageSend: message_send,
+    protocol.MessageEdit: message_edit,
+    protocol.MessageHide: message_hide,
+    protocol.MessageVariant: message_variant,
     protocol.TurnStop: turn_stop,
     protocol.TurnRegenerate: turn_regenerate,
+    protocol.TurnContinue: turn_continue,
     protocol.ToolInvoke: tool_invoke,
     protocol.ToolAnswer: tool_answer,
     protocol.ToolList: tool_list,
@@ -175,8 +244,12 @@ _HANDLERS: dict[type[protocol.Command], Handler] = {
     protocol.TransactionAnswer: transaction_answer,
     protocol.ContextGet: context_get,
     protocol.ContextInspect: context_inspect,
+    protocol.ContextSent: context_sent,
     protocol.ContextKeep: context_keep,
     protocol.ContextClear: context_clear,
     protocol.ContextUndo: context_undo,
     protocol.ModelsRefresh: models_refresh,
+    protocol.ModelUpdate: model_update,
+    protocol.ModelPull: model_pull,
+    protocol.ModelPullCancel: model_pull_cancel,
 }

@@ -211,6 +211,10 @@ class Hub:
         if not watchers:
             self._watchers.pop(chat_id, None)
 
+    def is_watched(self, chat_id: str) -> bool:
+        """Whether any socket has subscribed to the chat."""
+        return chat_id in self._watchers
+
     def publish(self, event: Event) -> None:
         """Number an event, log it, and queue it for every subscriber of its chat."""
         event.seq = self._seqs[event.chat_id] = self.seq(event.chat_id) + 1

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Awaitable, Callable
 from os import PathLike, stat_result
 from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
@@ -24,10 +26,11 @@ NODE_MODULES = PROJECT_FOLDER / "node_modules"
 NO_CACHE = {"cache-control": "no-cache"}
 # Smaller files gain nothing from compression.
 GZIP_BYTES = 500
-# Systems differ in what they call these; a module of another type is refused by browsers.
-SCRIPT_SUFFIXES = (".js", ".mjs")
+# Systems differ in what they call these; browsers refuse a module of another type.
+KINDS = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".webmanifest": "application/manifest+json"}
 
 _IMPORT_MAP_OPENING = '<script type="importmap">'
+_NO_LANGUAGES = 'data-languages=""'
 
 
 def import_map() -> str:
@@ -42,12 +45,12 @@ def import_map() -> str:
 
 def routes() -> list[BaseRoute]:
     """The routes of the page. Raises SettingsError when the browser's modules aren't installed."""
-    single_files = [path for path in sorted(FRONTEND.iterdir()) if path.is_file() and path.suffix in (".svg", ".webmanifest")]
+    single_files = [path for path in sorted(FRONTEND.iterdir()) if path.is_file() and path.suffix in KINDS]
     return [
-        _file("/", FRONTEND / "index.html"),
+        _page(),
         *(_file(f"/{path.name}", path) for path in single_files),
         *(_file(f"/modules/{name}", path) for name, path in _modules().items()),
-        *(Mount(f"/{name}", GZipMiddleware(_Folder(directory=FRONTEND / name), GZIP_BYTES)) for name in ("css", "js")),
+        *(Mount(f"/{name}", GZipMiddleware(_Folder(directory=FRONTEND / name), GZIP_BYTES)) for name in ("css", "js", "offline")),
     ]
 
 
@@ -64,8 +67,10 @@ class _Folder(StaticFiles):
     """Files of one folder; those that the browser has already are answered by 304."""
 
     def file_response(self, full_path: str | PathLike[str], stat_result: stat_result, scope: Scope, status_code: int = 200) -> Response:
-        script = "text/javascript" if Path(full_path).suffix in SCRIPT_SUFFIXES else None
-        response = FileResponse(full_path, status_code, NO_CACHE, media_type=script, stat_result=stat_result)
+        kind = KINDS.get(Path(full_path).suffix)
+        return self.unless_known(FileResponse(full_path, status_code, NO_CACHE, media_type=kind, stat_result=stat_result), scope)
+
+    def unless_known(self, response: Response, scope: Scope) -> Response:
         unchanged = self.is_not_modified(response.headers, Headers(scope=scope))
         return NotModifiedResponse(response.headers) if unchanged else response
 
@@ -76,6 +81,23 @@ def _file(url: str, path: Path) -> Route:
     async def serve(request: Request) -> Response:
         return await folder.get_response(path.name, request.scope)
 
+    return _compressed(url, serve)
+
+
+def _page() -> Route:
+    """index.html, told which languages there are: one for each file of js/i18n."""
+    folder = _Folder(directory=FRONTEND)
+
+    def serve(request: Request) -> Response:
+        languages = sorted(path.stem for path in (FRONTEND / "js" / "i18n").glob("*.js"))
+        page = (FRONTEND / "index.html").read_text(encoding="utf-8").replace(_NO_LANGUAGES, f'data-languages="{" ".join(languages)}"')
+        etag = f'"{hashlib.sha256(page.encode()).hexdigest()}"'
+        return folder.unless_known(HTMLResponse(page, headers=NO_CACHE | {"etag": etag}), request.scope)
+
+    return _compressed("/", serve)
+
+
+def _compressed(url: str, serve: Callable[[Request], Response | Awaitable[Response]]) -> Route:
     route = Route(url, serve)
     route.app = GZipMiddleware(route.app, GZIP_BYTES)
     return route

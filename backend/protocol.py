@@ -50,6 +50,16 @@ class BadFrame(Exception):
 # --- objects
 
 
+class Parameters(BaseModel):
+    """How a chat's model is asked; an absent one is left to the model."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    temperature: float | None = Field(default=None, ge=0, le=2, exclude_if=_is_none)
+    think: Literal["off", "on", "low", "medium", "high"] | None = Optional
+    keep_alive: Literal["0", "5m", "30m", "2h", "-1"] | None = Optional
+
+
 class Chat(BaseModel):
     id: str
     title: str
@@ -58,9 +68,18 @@ class Chat(BaseModel):
     ttl_messages: int
     approval: Literal["after", "before"]
     families_off: list[str]
+    temporary: bool
+    parameters: Parameters
     created_at: str
     updated_at: str
     turn_running: bool
+
+
+class Variant(BaseModel):
+    """Which of the replies to one message this is, counted from 1."""
+
+    index: int
+    count: int
 
 
 class Message(BaseModel):
@@ -83,6 +102,7 @@ class Message(BaseModel):
     model: str | None = Optional
     metrics: dict[str, Any] | None = Optional
     transaction_completed: bool = Field(default=False, exclude_if=_is_false)
+    variant: Variant | None = Optional
 
 
 class PendingTransaction(BaseModel):
@@ -92,6 +112,13 @@ class PendingTransaction(BaseModel):
 
 
 class ContextState(BaseModel):
+    """What a chat's model is given and what it is spared.
+
+    `saved_tokens` are the tokens of cards, drafts and interim texts in this chat that the next message does not carry:
+    what is there now and what was cleared. `in_hand` are the subjects of cards whose newest state goes out as the
+    working state.
+    """
+
     active_tool: str | None
     unrelated_count: int
     ttl_messages: int
@@ -102,15 +129,18 @@ class ContextState(BaseModel):
     token_count: Literal["exact", "estimated"] = "estimated"
     pending_transaction: PendingTransaction | None
     undo_until: str | None = None
+    saved_tokens: int
+    in_hand: list[str]
 
 
 class Model(BaseModel):
-    """A model that can be chosen; None where its server does not say."""
+    """A model that can be chosen; None where its server does not say. The memory of its context is `num_ctx * kv_bytes_per_token`."""
 
     name: str
     size_bytes: int | None
     context_length: int | None
     num_ctx: int
+    kv_bytes_per_token: int | None
     capabilities: list[str]
     parameter_size: str | None
     quantization: str | None
@@ -119,6 +149,26 @@ class Model(BaseModel):
 class TurnError(BaseModel):
     code: str
     message: str
+
+
+class Pull(BaseModel):
+    """A model that the server is fetching, or was; bytes are those of all files seen so far."""
+
+    name: str
+    status: Literal["running", "complete", "failed", "cancelled"]
+    step: str = ""
+    completed: int | None = None
+    total: int | None = None
+    error: TurnError | None = None
+
+
+class SearchHit(BaseModel):
+    chat_id: str
+    message_id: int
+    snippet: str
+    role: Role
+    created_at: str
+    title: str
 
 
 # --- commands
@@ -137,6 +187,8 @@ ChatId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 ClientId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Title = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
 Limit = Annotated[int, Field(ge=1, le=500)]
+MessageId = Annotated[int, Field(ge=0, le=MAX_INTEGER)]
+ModelName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=300)]
 
 
 class ChatCommand(Command):
@@ -148,6 +200,7 @@ class ChatCreate(Command):
     title: Title | None = None
     model: str | None = Field(default=None, max_length=300)
     client_id: ClientId | None = None
+    temporary: bool = False
 
 
 class ChatRename(ChatCommand):
@@ -164,6 +217,8 @@ class ChatUpdate(ChatCommand):
     ttl_messages: int | None = Field(default=None, ge=3, le=5)
     approval: Literal["after", "before"] = "after"
     families_off: list[Annotated[str, StringConstraints(max_length=100)]] = Field(default_factory=list, max_length=50)
+    parameters: Parameters = Field(default_factory=Parameters)
+    temporary: Literal[False] = False
 
 
 class ChatDelete(ChatCommand):
@@ -187,10 +242,53 @@ class ChatHistory(ChatCommand):
     limit: Limit = 100
 
 
+class ChatSearch(Command):
+    type: Literal["chat.search"]
+    query: Annotated[str, StringConstraints(max_length=1_000)]
+    chat_id: ChatId | None = None
+    limit: Limit = 30
+
+
+class ChatExport(ChatCommand):
+    type: Literal["chat.export"]
+    format: Literal["json", "markdown"]
+
+
+class ChatImport(Command):
+    is_slow = True
+
+    type: Literal["chat.import"]
+    content: str
+
+
+class ChatFork(ChatCommand):
+    type: Literal["chat.fork"]
+    message_id: MessageId
+    client_id: ClientId | None = None
+
+
 class MessageSend(ChatCommand):
     type: Literal["message.send"]
     client_id: ClientId
     text: str
+
+
+class MessageEdit(Command):
+    type: Literal["message.edit"]
+    message_id: MessageId
+    text: str
+
+
+class MessageHide(Command):
+    type: Literal["message.hide"]
+    message_id: MessageId
+    hidden: bool
+
+
+class MessageVariant(Command):
+    type: Literal["message.variant"]
+    message_id: MessageId
+    index: int = Field(ge=1, le=MAX_INTEGER)
 
 
 class TurnStop(ChatCommand):
@@ -199,6 +297,10 @@ class TurnStop(ChatCommand):
 
 class TurnRegenerate(ChatCommand):
     type: Literal["turn.regenerate"]
+
+
+class TurnContinue(ChatCommand):
+    type: Literal["turn.continue"]
 
 
 class ToolInvoke(ChatCommand):
@@ -236,6 +338,10 @@ class ContextInspect(ChatCommand):
     type: Literal["context.inspect"]
 
 
+class ContextSent(ChatCommand):
+    type: Literal["context.sent"]
+
+
 class ContextKeep(ChatCommand):
     type: Literal["context.keep"]
 
@@ -254,6 +360,24 @@ class ModelsRefresh(Command):
     type: Literal["models.refresh"]
 
 
+class ModelUpdate(Command):
+    """The model's window for all chats; null gives it back to the settings."""
+
+    type: Literal["model.update"]
+    name: ModelName
+    num_ctx: int | None = Field(ge=256, le=1_048_576)
+
+
+class ModelPull(Command):
+    type: Literal["model.pull"]
+    name: ModelName
+
+
+class ModelPullCancel(Command):
+    type: Literal["model.pull_cancel"]
+    name: ModelName
+
+
 AnyCommand = Annotated[
     ChatCreate
     | ChatRename
@@ -262,9 +386,17 @@ AnyCommand = Annotated[
     | ChatOpen
     | ChatClose
     | ChatHistory
+    | ChatSearch
+    | ChatExport
+    | ChatImport
+    | ChatFork
     | MessageSend
+    | MessageEdit
+    | MessageHide
+    | MessageVariant
     | TurnStop
     | TurnRegenerate
+    | TurnContinue
     | ToolInvoke
     | ToolAnswer
     | ToolList
@@ -272,10 +404,14 @@ AnyCommand = Annotated[
     | TransactionAnswer
     | ContextGet
     | ContextInspect
+    | ContextSent
     | ContextKeep
     | ContextClear
     | ContextUndo
-    | ModelsRefresh,
+    | ModelsRefresh
+    | ModelUpdate
+    | ModelPull
+    | ModelPullCancel,
     Field(discriminator="type"),
 ]
 
@@ -320,6 +456,13 @@ class ModelsUpdated(BaseModel):
     default_model: str | None
     model_backend: Literal["ollama", "embedded", "none"]
     model_server: str
+
+
+class ModelPulled(BaseModel):
+    """How far a pull has come (every socket)."""
+
+    type: Literal["model.pull"] = "model.pull"
+    pull: Pull
 
 
 class TurnStarted(Event):

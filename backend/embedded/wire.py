@@ -26,6 +26,9 @@ MAX_CONTEXT_TOKENS = 8192
 # keeps it from saying the same sentence for ever.
 DEFAULT_OPTIONS = {"temperature": 0, "repeat_penalty": 1.1}
 
+# A reply that stands last goes on where it ends, which llama.cpp refuses to models that would think first.
+GOES_ON = {"chat_template_kwargs": {"enable_thinking": False}}
+
 NUMBER = (int, float)
 
 # Ollama's name of an option: llama.cpp's name, and what its value may be.
@@ -114,7 +117,8 @@ class ChatRequest:
         messages = self.messages
         if all(message["role"] != "system" for message in messages):
             messages = [DEFAULT_SYSTEM_MESSAGE, *messages]
-        return DEFAULT_OPTIONS | self.options | {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+        body = DEFAULT_OPTIONS | self.options | {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+        return body | GOES_ON if messages[-1]["role"] == "assistant" else body
 
 
 def tagged(name: str) -> str:

@@ -96,13 +96,22 @@ class Reply:
     calls: tuple[ToolCall, ...] = ()
     done: Done | None = None
     first_token_seconds: float | None = None
+    thinking_seconds: float | None = None
+
+    def time(self, chunk: Chunk, seconds: float) -> None:
+        """Note when the first word came, and how long the model has thought. `seconds` is the time since it was asked."""
+        if self.first_token_seconds is None and (chunk.text or chunk.thinking or chunk.tool_calls):
+            self.first_token_seconds = seconds
+        if chunk.thinking and self.first_token_seconds is not None:
+            self.thinking_seconds = seconds - self.first_token_seconds
 
 
 @dataclass(slots=True)
 class Turn:
     """The run of one turn. `last_reply` is the newest reply, also after a failure.
 
-    `rounds` and `unfinished` are where a turn that was paused goes on.
+    `rounds` and `unfinished` are where a turn that was paused goes on. `begun` is the text of a reply that goes on;
+    the first request ends with it.
     """
 
     model: Model
@@ -110,6 +119,7 @@ class Turn:
     clock: Callable[[], float]
     rounds: list[Round] = field(default_factory=list)
     unfinished: Unfinished | None = None
+    begun: str = ""
     last_reply: Reply = field(default_factory=Reply)
     _failed_rounds: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
@@ -131,12 +141,15 @@ class Turn:
 
     async def _ask(self) -> Reply:
         """Get one reply that says or calls something."""
-        for options in ({}, RETRY_OPTIONS):
-            self.last_reply = Reply()
+        begun, self.begun = self.begun, ""
+        for options in ({},) if begun else ({}, RETRY_OPTIONS):
+            self.last_reply = Reply(begun)
             await self._stream_when_free(options)
-            if self.last_reply.text.strip() or self.last_reply.calls:
+            if self.last_reply.text[len(begun) :].strip() or self.last_reply.calls:
                 return self.last_reply
             await self.journal.drop_reply()
+        if begun:
+            raise ToolFailed("The model had nothing to add: it takes the reply for finished.")
         raise ToolFailed("The model returned an empty reply twice. Try again, word it differently, or choose another model.")
 
     async def _stream_when_free(self, options: dict[str, Any]) -> None:
@@ -155,14 +168,13 @@ class Turn:
         reply, started = self.last_reply, self.clock()
         offered = [tool["function"]["name"] for tool in request.tools]
         openings = call_openings(offered)
-        shown = 0
+        begun = shown = len(reply.text)
         stream = self.model.stream(request.messages, request.tools, options)
         async with aclosing(_with_notice(stream, self.journal)) as chunks:
             async for chunk in chunks:
                 if chunk.thinking:
                     await self.journal.thinking(chunk.thinking)
-                if reply.first_token_seconds is None and (chunk.text or chunk.thinking or chunk.tool_calls):
-                    reply.first_token_seconds = self.clock() - started
+                reply.time(chunk, self.clock() - started)
                 reply.text += chunk.text
                 reply.calls += chunk.tool_calls
                 reply.done = chunk.done or reply.done
@@ -171,8 +183,8 @@ class Turn:
                     shown = len(reply.text)
         if not shown and (call := parse_call(reply.text, offered)):
             reply.calls, reply.text = reply.calls or (call,), ""  # some servers send the call and its text
-        elif reply.text[shown:] and reply.text.strip():
-            await self.journal.text(reply.text[shown:])
+        elif (rest := reply.text[shown:]) and (shown > begun or rest.strip()):
+            await self.journal.text(rest)
 
     async def _carry_out(self, unfinished: Unfinished) -> None:
         failures: dict[str, str] = {}

@@ -9,9 +9,9 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from ipaddress import ip_address
-from typing import Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,7 +19,25 @@ import httpx
 import ollama
 
 from backend.errors import BrokenStream, CleanroomError, ModelUnavailable
-from backend.llm.wire import NOTHING, Chunk, LineParser, ModelInfo, Reason, context_exceeded, count_of, json_object, reason_in, reason_of, refusal
+from backend.llm.wire import (
+    ALWAYS_THINKING,
+    NOTHING,
+    Chunk,
+    LineParser,
+    ModelInfo,
+    PullStep,
+    Reason,
+    context_exceeded,
+    count_of,
+    json_object,
+    kv_bytes_per_token,
+    pull_failure,
+    reason_in,
+    reason_of,
+    refusal,
+    refuses_thinking,
+)
+from backend.text import clean_text
 
 ALIVE_SECONDS = 1.0
 # Connecting is quick or hopeless; everything slow (loading, queueing, reading the prompt) comes after it.
@@ -45,6 +63,7 @@ class ModelServer:
         self._trust_env = not is_loopback(self.url)
         self._session: aiohttp.ClientSession | None = None
         self._client: ollama.AsyncClient | None = None
+        self._puller: ollama.AsyncClient | None = None
         self._described: dict[tuple[str, str], ModelInfo] = {}
 
     async def is_alive(self) -> bool:
@@ -81,7 +100,8 @@ class ModelServer:
         messages: list[dict[str, object]],
         tools: list[dict[str, object]],
         options: dict[str, object],
-        think: bool,
+        think: bool | str,
+        keep_alive: int | str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """One reply. Use it within `contextlib.aclosing`: closing it, or cancelling the task that waits for it, closes
         the connection, and that ends the generation at its source.
@@ -94,6 +114,8 @@ class ModelServer:
         request |= {"stream": True, "truncate": False}
         if tools:
             request["tools"] = tools
+        if keep_alive is not None:
+            request["keep_alive"] = keep_alive
         deadline = asyncio.get_running_loop().time() + self._first_token_seconds
         response = await self._ask(model, request, deadline)
         parser = LineParser()
@@ -108,14 +130,41 @@ class ModelServer:
         if parser.failure is not None:
             raise self._broken(parser.failure, began=parser.began)
 
+    async def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
+        """Have the server fetch a model: each step that it tells, the last one when it has the model. Use it within
+        `contextlib.aclosing`: closing it, or cancelling the task that waits for it, ends the pull at its source.
+
+        Raises ModelNotFound or ModelUnavailable.
+        """
+        if self._puller is None:
+            # Checking a large file takes minutes without a word. Read as ASCII, lines end at line feeds alone, whatever
+            # other separators stand in their texts.
+            self._puller = self._new_client(timeout=httpx.Timeout(None, connect=CONNECT_SECONDS), default_encoding="ascii")
+        try:
+            # The client's type leaves out that it is a generator, which has to be closed.
+            lines = cast(AsyncGenerator[ollama.ProgressResponse, None], await self._puller.pull(name, stream=True))
+            async with aclosing(lines):
+                async for line in lines:
+                    yield PullStep(clean_text(line.status or ""), line.digest, line.completed, line.total)
+                    if line.status == "success":
+                        return
+        except ollama.ResponseError as error:
+            raise pull_failure(name, reason_of(error.error)) from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise self._unreachable() from error
+        except _CLIENT_ERRORS as error:
+            raise self._lost() from error
+        raise self._lost()
+
     async def close(self) -> None:
         """Close every connection; a stream under way breaks off."""
         session, self._session = self._session, None
-        client, self._client = self._client, None
+        clients, self._client, self._puller = (self._client, self._puller), None, None
         if session is not None:
             await session.close()
-        if client is not None:
-            await client.close()  # type: ignore[no-untyped-call]
+        for client in clients:
+            if client is not None:
+                await client.close()  # type: ignore[no-untyped-call]
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -131,8 +180,11 @@ class ModelServer:
 
     def _ollama(self) -> ollama.AsyncClient:
         if self._client is None:
-            self._client = ollama.AsyncClient(host=self.url, timeout=LIST_SECONDS, follow_redirects=False, trust_env=self._trust_env)
+            self._client = self._new_client(timeout=LIST_SECONDS)
         return self._client
+
+    def _new_client(self, **options: Any) -> ollama.AsyncClient:
+        return ollama.AsyncClient(host=self.url, follow_redirects=False, trust_env=self._trust_env, **options)
 
     async def _describe(self, listed: ollama.ListResponse.Model, gate: asyncio.Semaphore) -> ModelInfo | None:
         """The facts of one listed model; None when the server can't describe it, as when it was just deleted."""
@@ -150,11 +202,23 @@ class ModelServer:
         return info
 
     async def _ask(self, model: str, request: dict[str, object], deadline: float) -> aiohttp.ClientResponse:
+        """The answer to a request. A server that refuses to think as asked is asked for less of it: the person wants the reply."""
+        think = request["think"]
+        for less in dict.fromkeys((think, bool(think), False)):
+            response = await self._post(request | {"think": less}, deadline)
+            if response.status == 200:
+                return response
+            reason = reason_in(await _read_refusal(response))
+            if not refuses_thinking(response.status, reason):
+                break
+        raise refusal(response.status, reason, model)
+
+    async def _post(self, request: dict[str, object], deadline: float) -> aiohttp.ClientResponse:
         # Text is cleaned where it enters; should a lone surrogate be stored all the same, it must not block the chat.
         body = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
         try:
             async with asyncio.timeout_at(deadline):
-                response = await self._http().post(
+                return await self._http().post(
                     f"{self.url}/api/chat",
                     data=io.BytesIO(body),
                     headers={"Content-Type": "application/json"},
@@ -164,9 +228,6 @@ class ModelServer:
             raise self._unreachable() from error
         except TimeoutError as error:
             raise self._too_slow() from error
-        if response.status == 200:
-            return response
-        raise refusal(response.status, reason_in(await _read_refusal(response)), model)
 
     async def _receive(self, response: aiohttp.ClientResponse, deadline: float | None) -> tuple[bytes, Reason | None]:
         """What one socket read brought, and how the stream ended, if it did."""
@@ -184,6 +245,9 @@ class ModelServer:
         if self.kind == "embedded":
             return ModelUnavailable(f"The embedded model at {self.url} does not answer. Try again in a moment.")
         return ModelUnavailable(f"Ollama does not answer at {self.url}. Start it with `ollama serve`, or set OLLAMA_HOST to where it listens.")
+
+    def _lost(self) -> BrokenStream:
+        return BrokenStream("The pull broke off: Ollama ended it, or is gone. Pull again: it goes on where it stopped.")
 
     def _broken(self, failure: Reason, *, began: bool) -> CleanroomError:
         words = failure.text or "the model server gave no reason"
@@ -233,4 +297,6 @@ def _model_info(name: str, listed: ollama.ListResponse.Model, shown: ollama.Show
         capabilities=tuple(shown.capabilities or ("completion",)),
         parameter_size=(details.parameter_size if details else None) or None,
         quantization=(details.quantization_level if details else None) or None,
+        kv_bytes_per_token=kv_bytes_per_token(facts),
+        thinks_always=facts.get("general.architecture") in ALWAYS_THINKING,
     )

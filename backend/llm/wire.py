@@ -7,17 +7,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from backend.errors import CleanroomError, ContextExceeded, ModelBusy, ModelNotFound, ModelUnavailable
+from backend.errors import CleanroomError, ContextExceeded, ModelBusy, ModelError, ModelNotFound, ModelUnavailable
 from backend.text import clean_text
 
 # A person reads an error in one breath; some servers send a page.
 REASON_CHARACTERS = 300
 # A tool call comes as one line whatever its size; a line without an end must not fill the memory.
 LINE_BYTES = 32 * 1024 * 1024
+
+# The cache holds half-precision numbers unless the server is told otherwise.
+KV_NUMBER_BYTES = 2
+# Families that take a level of thinking in place of on and off.
+ALWAYS_THINKING = ("gptoss", "gpt-oss")
+
+# What a pull's failure says, in part, and what the person is told.
+_PULL_FAILURES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("no space left", "not enough space", "disk full", "disk quota"),
+        "The disk where Ollama keeps its models is full. Make room and pull again: it goes on where it stopped.",
+    ),
+    (("newer version of ollama",), "This model needs a newer Ollama. Update Ollama and pull again."),
+    (
+        ("dial tcp", "no such host", "lookup ", "unreachable", "timeout", "deadline", "connection re", "tls", "max retries", "eof", "stalled"),
+        "Ollama can't reach the library of models, or lost it on the way. Look at the network and pull again: it goes on where it stopped.",
+    ),
+)
 
 # Not strict: a raw control character inside a string loses no line.
 _DECODER = json.JSONDecoder(strict=False)
@@ -66,6 +84,19 @@ class ModelInfo:
     capabilities: tuple[str, ...]
     parameter_size: str | None
     quantization: str | None
+    kv_bytes_per_token: int | None = None
+    # Knows how hard to think, but not how not to.
+    thinks_always: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PullStep:
+    """One line of a pull: what the server does, and how far it has come with one of the model's files."""
+
+    status: str
+    digest: str | None = None
+    completed: int | None = None
+    total: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +183,22 @@ def context_exceeded(reason: Reason) -> ContextExceeded:
         return ContextExceeded(f"The messages don't fit the model's window: {reason.text}")
     return ContextExceeded(
         f"The messages need {reason.prompt_tokens} tokens, but the model's window holds {reason.window_tokens}. "
-        "Shorten the message, or raise CLEANROOM_NUM_CTX."
+        "Shorten the message, or give the model a larger window."
     )
+
+
+def refuses_thinking(status: int, reason: Reason) -> bool:
+    """Whether the server refuses what was asked of the model's thinking: none at all, or no levels of it."""
+    return status == 400 and "think" in reason.text.lower()
+
+
+def pull_failure(name: str, reason: Reason) -> ModelError:
+    """The error that a pull's `error` line, or its refusal, stands for."""
+    text = reason.text.lower()
+    if "file does not exist" in text or ("not found" in text and "model" in text) or "manifest unknown" in text:
+        return ModelNotFound(f"There is no model '{name}' to pull. Look at its spelling, and at the part after the colon.")
+    words = next((words for marks, words in _PULL_FAILURES if any(mark in text for mark in marks)), None)
+    return ModelUnavailable(words or f"Ollama could not pull '{name}': {reason.text or 'it gave no reason'}")
 
 
 def reason_in(body: bytes) -> Reason:
@@ -265,6 +310,29 @@ def _clean(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def kv_bytes_per_token(facts: Mapping[str, Any]) -> int | None:
+    """What a token of the context takes in memory, from a model's facts as `/api/show` tells them; None when it tells too few.
+
+    That is the plain attention cache in half precision. For a model whose layers look back through a sliding window,
+    share their caches or keep them compressed it is an upper bound.
+    """
+    architecture = facts.get("general.architecture")
+    layers, length = (count_of(facts.get(f"{architecture}.{name}")) for name in ("block_count", "embedding_length"))
+    attention = f"{architecture}.attention"
+    heads = facts.get(f"{attention}.head_count")
+    # A list has a number for each layer, 0 where the layer keeps something else than attention.
+    shared = facts.get(f"{attention}.head_count_kv", heads)
+    count = sum(map(_count, shared[:layers])) if isinstance(shared, list) else _count(shared) * (layers or 0)
+    fewest = min((_count(item) for item in (heads if isinstance(heads, list) else [heads]) if _count(item)), default=0)
+    head_length = (length or 0) // fewest if fewest else 0
+    key, value = (_count(facts.get(f"{attention}.{name}", head_length)) for name in ("key_length", "value_length"))
+    return count * (key + value) * KV_NUMBER_BYTES or None
+
+
+def _count(value: object) -> int:
+    return count_of(value) or 0
 
 
 def count_of(value: object) -> int | None:

@@ -24,10 +24,14 @@ class ChatRows:
 
     async def get(self, tx: Connection, chat_id: str) -> dict[str, Any]:
         """The row, with the setting's TTL where the chat has none of its own. Raises NotFound."""
+        return self._filled(await self.stored(tx, chat_id))
+
+    async def stored(self, tx: Connection, chat_id: str) -> dict[str, Any]:
+        """The row as it is in the table. Raises NotFound."""
         row = await chats.get(tx, chat_id)
         if row is None:
             raise NotFound("This chat does not exist, or was deleted.")
-        return self._filled(row)
+        return row
 
     async def list_all(self, tx: Connection, running: Callable[[str], bool]) -> list[Chat]:
         """Every chat as the person gets it: pinned ones first, then by last use."""

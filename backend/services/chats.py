@@ -11,6 +11,7 @@ from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
 from backend.services.replies import Replies
+from backend.services.sent import SentRequests
 from backend.services.turns import Turns
 from backend.services.working import WorkingStates
 from backend.store import chats, messages
@@ -20,12 +21,13 @@ Snapshot = dict[str, Any]
 
 
 class Chats:
-    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, turns: Turns, replies: Replies, clock: Clock) -> None:
+    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, turns: Turns, replies: Replies, sent: SentRequests, clock: Clock) -> None:
         self._journal = journal
         self._rows = chat_rows
         self._states = states
         self._turns = turns
         self._replies = replies
+        self._sent = sent
         self._clock = clock
 
     async def list_all(self, then: Callable[[list[Chat]], None]) -> None:
@@ -37,16 +39,17 @@ class Chats:
 
         await self._journal.write(read)
 
-    async def create(self, title: str | None, model: str | None, client_id: str | None) -> Chat:
+    async def create(self, title: str | None, model: str | None, client_id: str | None, *, temporary: bool = False) -> Chat:
         """Make a chat; the same `client_id` again gives the same one."""
 
         async def insert(unit: Unit) -> Chat:
             known = await chats.get_by_client_id(unit.tx, client_id) if client_id else None
             if known is not None:
-                return await self._wire(unit.tx, known["id"])
+                return await self.wire(unit.tx, known["id"])
             chat_id, title_by = uuid.uuid4().hex, "person" if title else "auto"
-            await chats.insert(unit.tx, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id, now=self._clock.now())
-            chat = await self._wire(unit.tx, chat_id)
+            now = self._clock.now()
+            await chats.insert(unit.tx, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id, now=now, temporary=temporary)
+            chat = await self.wire(unit.tx, chat_id)
             unit.publish(ChatEvent(type="chat.created", chat=chat))
             return chat
 
@@ -59,11 +62,7 @@ class Chats:
             await self._rows.get(unit.tx, chat_id)
             if columns:
                 await chats.update(unit.tx, chat_id, **columns)
-            chat = await self._wire(unit.tx, chat_id)
-            unit.publish(ChatEvent(type="chat.updated", chat=chat))
-            if "ttl_messages" in columns:
-                await self._states.publish_snapshot(unit, chat_id, chat.ttl_messages, self._turns.running_turn(chat_id))
-            return chat
+            return await self.publish_changed(unit, chat_id, context="ttl_messages" in columns)
 
         return await self._journal.write(write)
 
@@ -71,20 +70,27 @@ class Chats:
         """Give a chat a person's title, which nothing else overwrites."""
         return await self.update(chat_id, title=title, title_by="person")
 
-    async def delete(self, chat_id: str) -> None:
-        """Stop the chat's turn, delete every row of it and leave no text of it in the files. Raises NotFound."""
-        while not await self._journal.write(lambda unit: self._delete_idle(unit, chat_id)):
+    async def delete(self, chat_id: str, *, only_temporary: bool = False) -> None:
+        """Stop the chat's turn, delete every row of it and leave no text of it in the files. Raises NotFound.
+
+        With `only_temporary` a chat that was kept meanwhile is left alone.
+        """
+        while not await self._journal.write(lambda unit: self._delete_idle(unit, chat_id, only_temporary)):
             await self._turns.stop(chat_id)
         await self._journal.scrub()
 
-    async def _delete_idle(self, unit: Unit, chat_id: str) -> bool:
-        await self._rows.get(unit.tx, chat_id)
+    async def _delete_idle(self, unit: Unit, chat_id: str, only_temporary: bool) -> bool:
+        """Whether there is nothing left to wait for."""
+        row = await self._rows.get(unit.tx, chat_id)
+        if only_temporary and not row["temporary"]:
+            return True
         if self._turns.running_turn(chat_id) is not None:
             return False
         await chats.delete(unit.tx, chat_id)
         unit.publish(ChatDeleted(chat_id=chat_id))
         unit.after_commit(lambda: self._journal.forget(chat_id))
         unit.after_commit(lambda: self._states.forget(chat_id))
+        unit.after_commit(lambda: self._sent.forget(chat_id))
         return True
 
     async def exists(self, chat_id: str) -> None:
@@ -98,7 +104,7 @@ class Chats:
         """
 
         async def read(unit: Unit) -> None:
-            chat = await self._wire(unit.tx, chat_id)
+            chat = await self.wire(unit.tx, chat_id)
             page, has_more = await self._page(unit.tx, chat_id, None, limit)
             running = self._turns.running_turn(chat_id)
             context = await self._states.snapshot(unit.tx, chat_id, chat.ttl_messages, running)
@@ -119,5 +125,18 @@ class Chats:
         rows = await messages.ui_history(tx, chat_id, before_id, limit + 1)
         return [to_message(row) for row in rows[-limit:]], len(rows) > limit
 
-    async def _wire(self, tx: Connection, chat_id: str) -> Chat:
+    async def publish_changed(self, unit: Unit, chat_id: str, *, context: bool = True) -> Chat:
+        """Tell what the chat is now and, with `context`, what its model has."""
+        chat = await self.wire(unit.tx, chat_id)
+        unit.publish(ChatEvent(type="chat.updated", chat=chat))
+        if context:
+            await self._states.publish_snapshot(unit, chat_id, chat.ttl_messages, self._turns.running_turn(chat_id))
+        return chat
+
+    def is_busy(self, chat_id: str) -> bool:
+        """Whether a turn runs in the chat."""
+        return self._turns.running_turn(chat_id) is not None
+
+    async def wire(self, tx: Connection, chat_id: str) -> Chat:
+        """The chat as a person gets it. Raises NotFound."""
         return await self._rows.wire(tx, chat_id, turn_running=self._turns.running_turn(chat_id) is not None)

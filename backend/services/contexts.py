@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from backend.errors import Conflict, NotFound
 from backend.llm.backend import BoundModel, ModelBackend
+from backend.llm.core import receipts
 from backend.llm.core.registry import Registry
 from backend.llm.core.tool_injector import Request
 from backend.llm.tokens import TokenCounter
-from backend.protocol import Answer, ContextState
+from backend.protocol import Answer, ContextState, Message, MessageUpdated
 from backend.services import context_policy
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
 from backend.services.prompting import Prompting
+from backend.services.records import to_message
+from backend.services.sent import SentRequests
 from backend.services.turns import Turns
 from backend.services.working import Working, WorkingStates
 from backend.store import messages
@@ -22,6 +26,10 @@ from backend.store.database import Connection
 
 # Stands for the message that isn't written yet.
 PLACEHOLDER = {"role": "user", "content": "…"}
+
+# Of what is withheld, the newest messages for each reason are told with the head of their texts.
+TOLD_MESSAGES = 100
+HEAD_CHARACTERS = 80
 
 
 class Contexts:
@@ -32,6 +40,7 @@ class Contexts:
         states: WorkingStates,
         turns: Turns,
         prompting: Prompting,
+        sent: SentRequests,
         backend: ModelBackend,
         registry: Registry,
         counter: TokenCounter,
@@ -41,6 +50,7 @@ class Contexts:
         self._states = states
         self._turns = turns
         self._prompting = prompting
+        self._sent = sent
         self._backend = backend
         self._registry = registry
         self._counter = counter
@@ -104,36 +114,86 @@ class Contexts:
 
         return await self._journal.write(write)
 
+    async def hide(self, message_id: int, hidden: bool) -> Message:
+        """Take a message out of the LLM channel or put it back in; a reply's receipt goes along.
+
+        Raises NotFound, or Conflict for what can't be hidden by itself.
+        """
+
+        async def write(unit: Unit) -> Message:
+            row = await messages.get(unit.tx, message_id)
+            if row is None:
+                raise NotFound("There is no such message; it may have been deleted.")
+            _check_hideable(row)
+            for changed in [row, *await self._receipts_of(unit.tx, row)]:
+                if bool(changed["hidden"]) != hidden:
+                    updated = await messages.update(unit.tx, changed["id"], hidden=int(hidden))
+                    assert updated is not None
+                    unit.publish(MessageUpdated(chat_id=row["session_id"], message=to_message(updated)))
+            await self._published(unit, row["session_id"])
+            return to_message({**row, "hidden": hidden})
+
+        return await self._journal.write(write)
+
+    async def _receipts_of(self, tx: Connection, row: dict[str, Any]) -> list[dict[str, Any]]:
+        """What goes along with a reply: a reply whose calls are not seen teaches the model to claim deeds."""
+        return await messages.receipts_of_turn(tx, row["session_id"], row["turn_id"]) if row["role"] == "assistant" else []
+
+    async def sent(self, chat_id: str) -> dict[str, Any] | None:
+        """The last request that went out in the chat, in the form of `inspect`; None when there was none since the start.
+
+        Raises NotFound.
+        """
+        await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
+        sent = self._sent.get(chat_id)
+        if sent is None:
+            return None
+        return {
+            "turn_id": sent.turn_id,
+            "model": sent.model,
+            "num_ctx": sent.num_ctx,
+            "at": sent.at,
+            **self._describe(sent.request, sent.model),
+            "left_out_messages": sent.request.left_out_messages,
+            "prompt_tokens": sent.prompt_tokens,
+            "prompt_cut": sent.prompt_cut,
+        }
+
     async def inspect(self, chat_id: str) -> dict[str, Any]:
         """Exactly what the model would be sent now, part by part, and what is withheld and why.
 
         Raises NotFound, or a ModelError when no model answers.
         """
         chat = await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
-        model = await self._backend.bind(chat["model"])
+        model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
         off = frozenset(json.loads(chat["families_off"]))
         return await self._journal.read(lambda tx: self._inspect(tx, chat_id, model, off))
 
     async def _inspect(self, tx: Connection, chat_id: str, model: BoundModel, off: frozenset[str]) -> dict[str, Any]:
         history = await self._states.history(tx, chat_id, upcoming=1)
         request = await self._prompting.request(tx, chat_id, model, [*history, PLACEHOLDER], families_off=off)
-        shown = [{**message, "part": part, "tokens": tokens} for message, part, tokens in zip(request.messages, request.parts, request.tokens, strict=True)]
-        tools = [self._describe_tool(schema, model) for schema in request.tools]
+        described = self._describe(request, model.name)
         return {
-            "messages": shown,
-            "tools": tools,
-            "tools_tokens": request.tools_tokens,
-            "families": await self._families(tx, chat_id, tools, off),
-            "total_tokens": request.total_tokens,
+            **described,
+            "families": await self._families(tx, chat_id, described["tools"], off),
             "num_ctx": model.num_ctx,
             "model": model.name,
             "context": await self._snapshot(tx, chat_id),
             "withheld": await self._withheld(tx, chat_id, len(history), request),
         }
 
-    def _describe_tool(self, schema: dict[str, Any], model: BoundModel) -> dict[str, Any]:
+    def _describe(self, request: Request, model: str) -> dict[str, Any]:
+        parts = zip(request.messages, request.parts, request.tokens, strict=True)
+        return {
+            "messages": [{**message, "part": part, "tokens": tokens} for message, part, tokens in parts],
+            "tools": [self._describe_tool(schema, model) for schema in request.tools],
+            "tools_tokens": request.tools_tokens,
+            "total_tokens": request.total_tokens,
+        }
+
+    def _describe_tool(self, schema: dict[str, Any], model: str) -> dict[str, Any]:
         function = schema["function"]
-        tokens = self._counter.json(schema, model.name)
+        tokens = self._counter.json(schema, model)
         return {"name": function["name"], "description": function["description"], "schema": schema, "tokens": tokens}
 
     async def _families(self, tx: Connection, chat_id: str, tools: list[dict[str, Any]], off: frozenset[str]) -> list[dict[str, Any]]:
@@ -154,6 +214,7 @@ class Contexts:
     async def _withheld(self, tx: Connection, chat_id: str, window_messages: int, request: Request) -> list[dict[str, Any]]:
         """Each message that stays out, newest first, with the reason; thinking is counted for those that go."""
         found: list[dict[str, Any]] = []
+        told: Counter[str] = Counter()
         permanent = 0
         for row in await messages.withheld(tx, chat_id):
             reason = None
@@ -167,10 +228,13 @@ class Contexts:
                     reason = "beyond_limit"
                 elif permanent > window_messages - request.left_out_messages:
                     reason = "beyond_window"
+            tokens = self._states.tokens_of(row)
+            if reason is None and row["thinking"]:
+                reason, tokens = "thinking", self._counter.text(row["thinking"])
             if reason is not None:
-                found.append({"message_id": row["id"], "reason": reason, "tokens": self._states.tokens_of(row)})
-            elif row["thinking"]:
-                found.append({"message_id": row["id"], "reason": "thinking", "tokens": self._counter.text(row["thinking"])})
+                told[reason] += 1
+                details = _told(row, reason) if told[reason] <= TOLD_MESSAGES else {}
+                found.append({"message_id": row["id"], "reason": reason, "tokens": tokens, **details})
         return found
 
     async def _snapshot(self, tx: Connection, chat_id: str) -> ContextState:
@@ -180,3 +244,20 @@ class Contexts:
     async def _published(self, unit: Unit, chat_id: str) -> ContextState:
         chat = await self._rows.get(unit.tx, chat_id)
         return await self._states.publish_snapshot(unit, chat_id, chat["ttl_messages"], self._turns.running_turn(chat_id))
+
+
+def _check_hideable(row: dict[str, Any]) -> None:
+    if row["is_ephemeral"]:
+        raise Conflict("This is temporary: the model does not get it anyway.")
+    if row["status"] == "streaming":
+        raise Conflict("The reply is under way; stop it or wait for its end, then hide it.")
+    if row["role"] == "tool":
+        raise Conflict("A receipt says what was really done. It is hidden together with the reply to it, not by itself.")
+
+
+def _told(row: dict[str, Any], reason: str) -> dict[str, Any]:
+    """What a list shows of a withheld message."""
+    text = row["thinking"] if reason == "thinking" else row["content"]
+    if row["role"] == "tool" and not row["is_ephemeral"]:
+        text = "; ".join(f"{receipt.tool}: {receipt.outcome}" for receipt in receipts.decode(text)) or text
+    return {"role": row["role"], "head": text[:HEAD_CHARACTERS], "family": row["family"], "tool": row["tool"], "created_at": row["created_at"]}

@@ -19,6 +19,7 @@ from backend.services.approvals import Approvals, PausedTurn, new_call_id
 from backend.services.journal import Journal, Unit
 from backend.services.prompting import Prompting
 from backend.services.replies import StreamingReply
+from backend.services.sent import SentRequest, SentRequests
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.working import WorkingStates
 
@@ -36,6 +37,7 @@ class ModelTurn:
         reply: StreamingReply,
         model: BoundModel,
         prompting: Prompting,
+        sent: SentRequests,
         tool_runs: ToolRuns,
         registry: Registry,
         states: WorkingStates,
@@ -51,6 +53,7 @@ class ModelTurn:
         self._reply = reply
         self._model = model
         self._prompting = prompting
+        self._sent = sent
         self._tool_runs = tool_runs
         self._registry = registry
         self._states = states
@@ -63,18 +66,21 @@ class ModelTurn:
         self._paused = paused
         self._history = paused.history if paused else None
         self._rounds: Sequence[Round] = paused.rounds if paused else ()
-        self.newest_request: Request | None = None
+        self._ends_with_reply = reply.goes_on and paused is None
+        self.newest_sent: SentRequest | None = None
         reply.model = model.name
 
     async def request(self, rounds: Sequence[Round]) -> Request:
         chat_id = self._record.chat_id
         self._rounds = rounds
         if self._history is None:
-            self._history = await self._journal.read(lambda tx: self._prompting.history(tx, chat_id))
+            history = await self._journal.read(lambda tx: self._prompting.history(tx, chat_id, self._user_message_id))
+            self._history = _ending_with(self._reply.begun, history) if self._ends_with_reply else history
         history, families = self._history, frozenset(self._record.families)
         prompting, off = self._prompting, self._families_off
-        self.newest_request = await self._journal.read(lambda tx: prompting.request(tx, chat_id, self._model, history, rounds, families, off))
-        return self.newest_request
+        request = await self._journal.read(lambda tx: prompting.request(tx, chat_id, self._model, history, rounds, families, off))
+        self.newest_sent = self._sent.record(chat_id, self._record.turn_id, self._model, request)
+        return request
 
     async def waiting(self, reason: WaitReason | None) -> None:
         if reason is None:
@@ -88,17 +94,19 @@ class ModelTurn:
         await self._reply.append("thinking", piece)
 
     async def end_reply(self, *, precedes_calls: bool, calls: Sequence[ToolCall]) -> None:
-        """Text before calls is working material; the final reply is completed when the turn is settled."""
+        """The final reply is completed when the turn is settled."""
         if not precedes_calls:
             return
 
-        async def complete(unit: Unit) -> None:
+        async def end(unit: Unit) -> None:
             tool = self._registry.get(calls[0].name)
             working = await self._states.load(unit.tx, self._record.chat_id)
             family = tool.family.name if tool and not tool.family.is_helper else working.active_tool
-            await self._reply.complete(unit, status="complete", is_ephemeral=1, family=family)
+            await self._reply.end_before_calls(unit, family)
 
-        await self._journal.write(complete)
+        await self._journal.write(end)
+        if self._ends_with_reply:
+            self._ends_with_reply, self._history = False, (self._history or [])[:-1]  # the text so far is the round's now
 
     async def drop_reply(self) -> None:
         await self._journal.write(self._reply.drop)
@@ -153,3 +161,9 @@ class ModelTurn:
         state = await self._journal.read(lambda tx: self._prompting.working_state(tx, self._record.chat_id))
         receipt = Receipt(CURRENT_STATE, {}, "ok")
         return CallResult(Exchange(CURRENT_STATE, arguments, state, receipt, CURRENT_STATE), failed=False)
+
+
+def _ending_with(begun: str, history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The history with the reply that goes on as its last message; the receipt of its own calls may have followed it."""
+    index = max(index for index, row in enumerate(history) if row["role"] == "assistant")
+    return [*history[:index], *history[index + 1 :], {"role": "assistant", "content": begun}]

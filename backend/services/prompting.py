@@ -14,7 +14,7 @@ from backend.llm.tokens import TokenCounter
 from backend.services.records import Clock
 from backend.services.working import WorkingStates
 from backend.settings import Settings
-from backend.store import prompts, states
+from backend.store import messages, prompts, states
 from backend.store.database import Connection
 
 # The part of a window that one tool's result may take: there are others beside it.
@@ -31,9 +31,12 @@ class Prompting:
         self._counter = counter
         self._clock = clock
 
-    async def history(self, tx: Connection, chat_id: str) -> list[dict[str, Any]]:
-        """The window of the LLM channel, which ends with the newest user message while its turn begins."""
-        return await self._states.history(tx, chat_id)
+    async def history(self, tx: Connection, chat_id: str, question_id: int) -> list[dict[str, Any]]:
+        """The window of the LLM channel as a turn begins. Its question is in it, also when it was hidden the moment it was asked."""
+        history = await self._states.history(tx, chat_id)
+        question = await messages.get(tx, question_id)
+        hidden = [{"role": "user", "content": question["content"]}] if question and question["hidden"] else []
+        return [*history, *hidden]
 
     async def request(
         self,

@@ -7,7 +7,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from backend.protocol import Chat, Message
+from backend.protocol import Chat, Message, Parameters, Variant
 
 
 class Clock:
@@ -49,6 +49,7 @@ def to_message(row: dict[str, Any]) -> Message:
         model=row["model"],
         metrics=json.loads(row["metrics"]) if row["metrics"] else None,
         transaction_completed=row["transaction_id"] is not None,
+        variant=Variant(index=row["variant"], count=row["variants"]) if row["variants"] else None,
     )
 
 
@@ -62,6 +63,8 @@ def to_chat(row: dict[str, Any], *, turn_running: bool) -> Chat:
         ttl_messages=row["ttl_messages"],
         approval=row["approval"],
         families_off=json.loads(row["families_off"]),
+        temporary=bool(row["temporary"]),
+        parameters=Parameters.model_validate_json(row["parameters"]),
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         turn_running=turn_running,

@@ -1,7 +1,13 @@
-"""Replies under way: whole in memory, in the database as of at most a second ago, never a write per token."""
+"""Replies under way: whole in memory, in the database as of at most a second ago, never a write per token.
+
+A reply that goes on has a row already, and its text grows from what is there.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from typing import Any
 
 from backend.protocol import Channel, Message, MessageCompleted, MessageCreated, MessageDeleted, MessageDelta
@@ -10,16 +16,21 @@ from backend.services.records import Clock, to_message
 from backend.services.tool_runs import TurnRecord
 from backend.store import messages
 
+logger = logging.getLogger(__name__)
+
 # What a crash may lose of a reply.
 SAVE_SECONDS = 1.0
+
+# What stands between the text before calls and after them in a reply that goes on.
+PARAGRAPH = "\n\n"
 
 
 class _Text:
     """One channel of a reply: its pieces, and its length in code points."""
 
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self.length = 0
+    def __init__(self, begun: str = "") -> None:
+        self._pieces = [begun]
+        self.length = len(begun)
 
     def append(self, piece: str) -> None:
         self._pieces.append(piece)
@@ -28,11 +39,13 @@ class _Text:
     def __str__(self) -> str:
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
-        return self._pieces[0] if self._pieces else ""
+        return self._pieces[0]
 
 
 class StreamingReply:
     """A turn's assistant message of the moment. It is announced with its first text, not before."""
+
+    goes_on = False
 
     def __init__(self, record: TurnRecord, journal: Journal, clock: Clock) -> None:
         self._record = record
@@ -44,7 +57,22 @@ class StreamingReply:
     def _reset(self) -> None:
         self.message: Message | None = None
         self._texts: dict[Channel, _Text] = {"content": _Text(), "thinking": _Text()}
-        self._saved_at = 0.0
+        self._is_saved = True
+
+    async def save_on(self) -> None:
+        """Save what has grown about once a second, until cancelled: by the clock, since a model may fall silent."""
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            if not self._is_saved:
+                try:
+                    await self._journal.write(self._save)
+                except Exception:  # a full disk may have room again in a second; the reply's end tells when it has not
+                    logger.exception("reply could not be saved chat=%s", self._record.chat_id)
+
+    @property
+    def begun(self) -> str:
+        """What the model is to go on from."""
+        return ""
 
     @property
     def content(self) -> str:
@@ -58,8 +86,13 @@ class StreamingReply:
     def has_text(self) -> bool:
         return self._texts["content"].length > 0
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether this turn said something of it."""
+        return self.has_text
+
     async def append(self, channel: Channel, piece: str) -> None:
-        """Add a piece and send it on; saves about once a second."""
+        """Add a piece and send it on."""
         if self.message is None:
             await self._announce()
         assert self.message is not None
@@ -67,10 +100,7 @@ class StreamingReply:
         delta = MessageDelta(chat_id=self._record.chat_id, message_id=self.message.id, channel=channel, offset=text.length, text=piece)
         text.append(piece)
         self._journal.publish(delta)
-        if self._clock.monotonic() - self._saved_at >= SAVE_SECONDS:
-            self._saved_at = self._clock.monotonic()
-            message_id = self.message.id
-            await self._journal.write(lambda unit: messages.update(unit.tx, message_id, content=self.content, thinking=self.thinking))
+        self._is_saved = False
 
     def as_shown(self) -> Message | None:
         """The message with the text so far."""
@@ -78,7 +108,11 @@ class StreamingReply:
             return None
         return self.message.model_copy(update={"content": self.content, "thinking": self.thinking})
 
-    async def complete(self, unit: Unit, **columns: object) -> dict[str, Any] | None:
+    async def end_before_calls(self, unit: Unit, family: str | None) -> None:
+        """Text before calls is working material; what follows them is another message."""
+        await self.complete(unit, status="complete", is_ephemeral=1, family=family)
+
+    async def complete(self, unit: Unit, *, status: str, metrics: dict[str, Any] | None = None, **columns: object) -> dict[str, Any] | None:
         """Write the message whole and say so; None when there is none, or the chat lost it meanwhile.
 
         A reply without text is the person's only, whatever it thought: an empty one teaches a model nothing.
@@ -87,7 +121,9 @@ class StreamingReply:
             return None
         if not self.has_text:
             columns["is_ephemeral"] = 1
-        row = await messages.update(unit.tx, self.message.id, content=self.content, thinking=self.thinking, **columns)
+        if metrics is not None:
+            columns["metrics"] = json.dumps(metrics)
+        row = await messages.update(unit.tx, self.message.id, content=self.content, thinking=self.thinking, status=status, **columns)
         if row is not None:
             unit.publish(MessageCompleted(chat_id=self._record.chat_id, message=to_message(row)))
         unit.after_commit(self._reset)
@@ -113,7 +149,92 @@ class StreamingReply:
             unit.after_commit(lambda: setattr(self, "message", message))
 
         await self._journal.write(insert)
-        self._saved_at = self._clock.monotonic()
+
+    async def _save(self, unit: Unit) -> None:
+        self._is_saved = True
+        if self.message is not None:
+            await messages.update(unit.tx, self.message.id, content=self.content, thinking=self.thinking)
+
+
+class ContinuedReply(StreamingReply):
+    """A reply that goes on in its message: whatever the turn says joins the text so far, before calls and after them.
+
+    `former` is its row as it was, to which it goes back when nothing is added.
+    """
+
+    goes_on = True
+
+    def __init__(self, record: TurnRecord, journal: Journal, clock: Clock, former: dict[str, Any]) -> None:
+        super().__init__(record, journal, clock)
+        self._former = former
+        self._joints: dict[Channel, str] = {"content": "", "thinking": PARAGRAPH if former["thinking"] else ""}
+        self._spaces = len(former["content"]) - len(self.begun)
+        self.message = to_message({**former, "status": "streaming", "turn_id": record.turn_id})
+        self._texts = {"content": _Text(former["content"]), "thinking": _Text(former["thinking"] or "")}
+
+    @property
+    def begun(self) -> str:
+        """The text so far but the spaces at its end: a model's words begin with theirs."""
+        return str(self._former["content"]).rstrip(" ")
+
+    @property
+    def has_grown(self) -> bool:
+        return self._texts["content"].length > len(self._former["content"])
+
+    async def append(self, channel: Channel, piece: str) -> None:
+        if channel == "content":
+            piece = self._without_known_spaces(piece)
+        if piece:
+            await super().append(channel, self._joints[channel] + piece)
+            self._joints[channel] = ""
+
+    async def end_before_calls(self, unit: Unit, family: str | None) -> None:
+        await self._save(unit)
+        unit.after_commit(self.begin_paragraph)
+
+    def begin_paragraph(self) -> None:
+        """What comes next follows calls."""
+        self._joints["content"], self._spaces = PARAGRAPH, 0
+
+    async def complete(self, unit: Unit, *, status: str, metrics: dict[str, Any] | None = None, **columns: object) -> dict[str, Any] | None:
+        former, newest = json.loads(self._former["metrics"] or "{}"), metrics or {}
+        if self.has_grown:
+            return await super().complete(unit, status=status, metrics=joined_metrics(former, newest), model=self.model, **columns)
+        self._texts["thinking"] = _Text(self._former["thinking"] or "")
+        kept = former | _sums(former, newest) | {name: value for name, value in newest.items() if name == "error"}
+        return await super().complete(unit, status=self._former["status"], metrics=kept, **columns)
+
+    async def drop(self, unit: Unit) -> None:
+        """A round that says nothing takes nothing away."""
+
+    def _without_known_spaces(self, piece: str) -> str:
+        """The piece without the spaces that the text so far ends with: the model was not shown them and may write them again."""
+        repeated = min(self._spaces, len(piece) - len(piece.lstrip(" ")))
+        self._spaces = self._spaces - repeated if repeated == len(piece) else 0
+        return piece[repeated:]
+
+
+def joined_metrics(former: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:
+    """What is told of a reply that was made in two runs. What only one of them knows of the whole is left out."""
+    joined = former | newest | _sums(former, newest)
+    for ended in {"error", "done_reason"} - newest.keys():
+        joined.pop(ended, None)
+    if joined["changes"]:
+        joined.pop("nothing_changed", None)
+    if "first_token_ms" in former:
+        joined["first_token_ms"] = former["first_token_ms"]
+    joined.pop("reply_tokens", None)
+    first, second = former.get("reply_tokens"), newest.get("reply_tokens")
+    if first and second:
+        joined["reply_tokens"] = first + second
+        if "tokens_per_second" in former and "tokens_per_second" in newest:
+            seconds = first / former["tokens_per_second"] + second / newest["tokens_per_second"]
+            joined["tokens_per_second"] = round((first + second) / seconds, 1)
+    return joined
+
+
+def _sums(former: dict[str, Any], newest: dict[str, Any]) -> dict[str, int]:
+    return {name: former.get(name, 0) + newest.get(name, 0) for name in ("changes", "failed_calls")}
 
 
 class Replies:
@@ -123,17 +244,31 @@ class Replies:
         self._journal = journal
         self._clock = clock
         self._by_chat: dict[str, StreamingReply] = {}
+        self._saving: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, record: TurnRecord) -> StreamingReply:
-        reply = StreamingReply(record, self._journal, self._clock)
-        self._by_chat[record.chat_id] = reply
-        return reply
+        """The reply of a turn that is to make one."""
+        return self._keep(record, StreamingReply(record, self._journal, self._clock))
+
+    def resume(self, record: TurnRecord, former: dict[str, Any], *, after_calls: bool) -> StreamingReply:
+        """The reply of a turn that goes on with one; `former` is its row."""
+        reply = ContinuedReply(record, self._journal, self._clock, former)
+        if after_calls:
+            reply.begin_paragraph()
+        return self._keep(record, reply)
 
     def end(self, chat_id: str) -> None:
         self._by_chat.pop(chat_id, None)
+        if saving := self._saving.pop(chat_id, None):
+            saving.cancel()
 
     def overlay(self, chat_id: str, page: list[Message]) -> list[Message]:
         """The page with the reply under way as it is now, which the database lags behind."""
         reply = self._by_chat.get(chat_id)
         shown = reply.as_shown() if reply else None
         return [shown if shown is not None and message.id == shown.id else message for message in page]
+
+    def _keep(self, record: TurnRecord, reply: StreamingReply) -> StreamingReply:
+        self._by_chat[record.chat_id] = reply
+        self._saving[record.chat_id] = asyncio.create_task(reply.save_on())
+        return reply

@@ -15,6 +15,7 @@ from backend.services.journal import Journal, Unit
 from backend.services.records import to_message
 from backend.services.replies import StreamingReply
 from backend.services.tool_runs import TurnRecord
+from backend.services.variant_rows import VariantRows
 from backend.services.working import Working, WorkingStates
 from backend.store import messages
 
@@ -30,7 +31,8 @@ class Outcome:
 class Settlement:
     """Settles turns, whichever way they ended."""
 
-    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, approvals: Approvals) -> None:
+    def __init__(self, journal: Journal, chat_rows: ChatRows, states: WorkingStates, approvals: Approvals, variants: VariantRows) -> None:
+        self._variants = variants
         self._approvals = approvals
         self._journal = journal
         self._chats = chat_rows
@@ -53,10 +55,10 @@ class Settlement:
             await self._approvals.forget(unit, chat_id)
             working = await self._states.load(unit.tx, chat_id)
             announced = record.transaction if record.transaction and working.pending == record.transaction else None
-            if reply is not None:
-                await self._end_reply(unit, record, working, outcome, reply, metrics, announced)
-            if user_message_id is not None and outcome.status == "failed":
-                await self._mark_failed(unit, chat_id, user_message_id, outcome)
+            if reply is not None and user_message_id is not None:
+                await self._end_reply(unit, record, user_message_id, working, outcome, reply, metrics, announced)
+                if outcome.status == "failed" and not reply.goes_on:
+                    await self._mark_failed(unit, chat_id, user_message_id, outcome)
             counts = user_message_id is not None and not record.is_repeated
             await self._age(unit, record, working, chat["ttl_messages"], is_user_message=counts)
             await self._states.save(unit.tx, chat_id, working)
@@ -80,14 +82,19 @@ class Settlement:
         self,
         unit: Unit,
         record: TurnRecord,
+        question_id: int,
         working: Working,
         outcome: Outcome,
         reply: StreamingReply,
         metrics: dict[str, Any],
         announced: dict[str, Any] | None,
     ) -> None:
-        """Complete the final reply with the turn's flag; without a reply the flag is the card's."""
-        if not reply.has_text and (outcome.status == "failed" or not reply.thinking):
+        """Complete the final reply with the turn's flag; without a reply the flag is the card's.
+
+        A reply to a question that has some becomes another variant; one without text makes room for the newest of them.
+        """
+        place = {} if reply.goes_on else await self._variants.place_of_next(unit.tx, question_id)
+        if not reply.has_text and (outcome.status == "failed" or place or not reply.thinking):
             await reply.drop(unit)
         if outcome.error is not None:
             metrics = {**metrics, "error": outcome.error.model_dump()}
@@ -95,13 +102,12 @@ class Settlement:
         if not record.changes and (record.failed_calls or working.active_tool):
             facts["nothing_changed"] = True
         transaction_id = announced["transaction_id"] if announced else None
-        row = await reply.complete(
-            unit,
-            status="interrupted" if outcome.status == "failed" else outcome.status,
-            metrics=json.dumps({**metrics, **facts}),
-            transaction_id=transaction_id if reply.has_text else None,
-        )
-        if (row is None or row["is_ephemeral"]) and announced is not None and record.completing_card_id is not None:
+        flag = {"transaction_id": transaction_id} if announced and reply.has_text else {}
+        status = "interrupted" if outcome.status == "failed" else outcome.status
+        row = await reply.complete(unit, status=status, metrics={**metrics, **facts}, **flag, **place)
+        if row is None:
+            await self._variants.show_newest(unit, question_id)
+        if announced and not (row and row["transaction_id"]) and record.completing_card_id is not None:
             card = await messages.update(unit.tx, record.completing_card_id, transaction_id=transaction_id)
             if card is not None:
                 unit.publish(MessageUpdated(chat_id=record.chat_id, message=to_message(card)))

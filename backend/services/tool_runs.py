@@ -26,7 +26,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TurnRecord:
-    """What a turn did so far. `client_id` is set for a button's turn: its receipt carries it."""
+    """What a turn did so far. `client_id` is set for a button's turn: its receipt carries it.
+
+    `reply_id` is the message that the turn goes on with.
+    """
 
     chat_id: str
     turn_id: str
@@ -40,6 +43,7 @@ class TurnRecord:
     completing_card_id: int | None = None
     kept: bool = False
     is_repeated: bool = False
+    reply_id: int | None = None
 
     @property
     def is_button(self) -> bool:
@@ -112,8 +116,7 @@ class ToolRuns:
         card = result.card
         if result.subject is not None:
             await self._supersede(unit, chat_id, result.subject)
-            if tool.effect != "commit":  # what was done stays done, and its Undo with it
-                card = {**card, "subject": result.subject}
+            card = {**card, "subject": result.subject}
         card_id = await self._add_card(unit, record, working, tool.name, card, result.for_model, transaction_id)
         if tool.effect != "read":
             unit.publish(FactsChanged(families=[family.name]))
@@ -143,8 +146,11 @@ class ToolRuns:
         """Take the buttons off the cards that show an earlier state of the same thing."""
         for row in await messages.list_ephemeral(unit.tx, chat_id):
             card = json.loads(row["card"]) if row["card"] else {}
-            if card.get("subject") != subject or card.get("superseded"):
+            tool = self._registry.get(row["tool"]) if row["tool"] else None
+            if card.get("subject") != subject or card.get("superseded") or tool is None:
                 continue
+            if tool.effect == "commit":
+                continue  # what was done stays done, and its Undo with it
             updated = await messages.update(unit.tx, row["id"], card=card_json({**card, "actions": [], "superseded": True}))
             assert updated is not None
             unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(updated)))

@@ -22,6 +22,7 @@ from backend.services.model_turn import ModelTurn
 from backend.services.prompting import Prompting
 from backend.services.records import Clock
 from backend.services.replies import Replies, StreamingReply
+from backend.services.sent import SentRequests
 from backend.services.settlement import Outcome, Settlement
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.working import WorkingStates
@@ -35,10 +36,14 @@ Cut = Literal["stopped", "interrupted", "paused"]
 
 @dataclass(slots=True)
 class RunningTurn:
-    """A turn under way. `ended_by` says why it was cut short; None while it goes its own way."""
+    """A turn under way. `former` is the row of the reply that it goes on with, as it was.
+
+    `ended_by` says why it was cut short; None while it goes its own way.
+    """
 
     record: TurnRecord
     user_message_id: int | None
+    former: dict[str, Any] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     ended_by: Cut | None = None
@@ -58,6 +63,7 @@ class TurnRunner:
         chat_rows: ChatRows,
         tool_runs: ToolRuns,
         prompting: Prompting,
+        sent: SentRequests,
         replies: Replies,
         registry: Registry,
         backend: ModelBackend,
@@ -71,6 +77,7 @@ class TurnRunner:
         self._chats = chat_rows
         self._tool_runs = tool_runs
         self._prompting = prompting
+        self._sent = sent
         self._replies = replies
         self._registry = registry
         self._backend = backend
@@ -83,18 +90,18 @@ class TurnRunner:
     async def run_model(self, turn: RunningTurn, free: Free, others_run: Callable[[], bool], paused: PausedTurn | None = None) -> None:
         """Have the chat's model answer; a paused turn goes on where it waited."""
         record, chat_id = turn.record, turn.record.chat_id
-        reply = self._replies.begin(record)
+        reply = self._replies.resume(record, turn.former, after_calls=paused is not None) if turn.former else self._replies.begin(record)
         metrics: dict[str, Any] = {}
 
         async def converse() -> None:
             if paused is not None:
                 await self._approvals.answer_to(chat_id)  # until then no model is needed
             chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
-            model = await self._backend.bind(chat["model"])
+            model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
             teller = self._teller(turn, reply, model, chat, others_run, paused)
-            run = Turn(model, teller, self._clock.monotonic)
+            run = Turn(model, teller, self._clock.monotonic, begun=reply.begun)
             if paused is not None:
-                run.rounds, run.unfinished = list(paused.rounds), paused.unfinished
+                run.rounds, run.unfinished, run.begun = list(paused.rounds), paused.unfinished, ""
             try:
                 await run.run()
             finally:
@@ -111,6 +118,7 @@ class TurnRunner:
             reply=reply,
             model=model,
             prompting=self._prompting,
+            sent=self._sent,
             tool_runs=self._tool_runs,
             registry=self._registry,
             states=self._states,
@@ -161,7 +169,7 @@ class TurnRunner:
         except CleanroomError as error:
             if isinstance(error, ModelUnavailable):
                 self._backend.look_again()
-            broke_off = isinstance(error, ModelError) and reply is not None and reply.has_text
+            broke_off = isinstance(error, ModelError) and reply is not None and reply.has_grown
             return Outcome("interrupted" if broke_off else "failed", TurnError(code=error.code, message=error.message))
         except Exception:
             logger.exception("turn failed chat=%s", turn.record.chat_id)
@@ -170,17 +178,21 @@ class TurnRunner:
 
     def _measure(self, run: Turn, teller: ModelTurn, model: BoundModel) -> dict[str, Any]:
         """What the page shows under the reply; the server's own count of the prompt corrects our estimates."""
-        done, request = run.last_reply.done, teller.newest_request
-        metrics: dict[str, Any] = {}
+        done, sent = run.last_reply.done, teller.newest_sent
+        metrics: dict[str, Any] = {"num_ctx": model.num_ctx}
         if run.last_reply.first_token_seconds is not None:
             metrics["first_token_ms"] = round(run.last_reply.first_token_seconds * 1000)
-        if request is not None:
-            metrics["estimated_prompt_tokens"] = request.total_tokens
-            metrics["left_out_messages"] = request.left_out_messages
+        if run.last_reply.thinking_seconds is not None:
+            metrics["thinking_ms"] = round(run.last_reply.thinking_seconds * 1000)
+        if sent is not None:
+            metrics["estimated_prompt_tokens"] = sent.request.total_tokens
+            metrics["left_out_messages"] = sent.request.left_out_messages
         if done is not None:
             metrics |= {"prompt_tokens": done.prompt_tokens, "reply_tokens": done.reply_tokens, "done_reason": done.reason}
             if done.reply_tokens and done.reply_ms:
                 metrics["tokens_per_second"] = round(done.reply_tokens / done.reply_ms * 1000, 1)
-            if done.prompt_tokens and request is not None:
-                self._counter.learn(model.name, request.total_tokens, done.prompt_tokens)
+            if done.prompt_tokens and sent is not None:
+                if self._sent.counted(sent, done.prompt_tokens) == "whole":
+                    self._counter.learn(model.name, sent.request.total_tokens, done.prompt_tokens)
+                metrics["prompt_cut"] = sent.prompt_cut or None
         return {name: value for name, value in metrics.items() if value is not None}

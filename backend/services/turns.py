@@ -6,23 +6,29 @@ A turn belongs to the server: closing a socket changes nothing, stopping the ser
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from typing import Any, Literal
 
-from backend.errors import Conflict, Invalid, TooLarge, TurnRunning
+from backend.errors import Conflict, Invalid, NotFound, TooLarge, TurnRunning
 from backend.llm.core import receipts
-from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry
-from backend.protocol import ChatEvent, Message, MessageCreated, MessageDeleted, MessageUpdated, TurnStarted
+from backend.protocol import ChatEvent, Message, MessageCreated, MessageUpdated, TurnStarted
 from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows, title_from
 from backend.services.journal import Journal, Unit
+from backend.services.receipt_rows import is_receipt
 from backend.services.records import Clock, to_message
+from backend.services.rewind import Rewind
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.turn_runner import Cut, RunningTurn, TurnRunner
+from backend.services.variant_rows import replies_in
 from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import chats, messages
+from backend.store.database import Connection
+
+Row = dict[str, Any]
 
 
 class Turns:
@@ -38,6 +44,7 @@ class Turns:
         registry: Registry,
         approvals: Approvals,
         states: WorkingStates,
+        rewind: Rewind,
         runner: TurnRunner,
         clock: Clock,
     ) -> None:
@@ -48,6 +55,7 @@ class Turns:
         self._registry = registry
         self._approvals = approvals
         self._states = states
+        self._rewind = rewind
         self._runner = runner
         self._clock = clock
         self._running: dict[str, RunningTurn] = {}
@@ -63,18 +71,14 @@ class Turns:
 
         Raises Invalid for a blank text, TooLarge, NotFound, TurnRunning.
         """
-        if not text.strip():
-            raise Invalid("The message is blank; write something first.", {"text": "must not be blank"})
-        limit = self._settings.max_message_bytes
-        if (size := len(text.encode())) > limit:
-            raise TooLarge(f"The message has {size} bytes and at most {limit} are allowed. Shorten it, or send it in parts.")
+        self._check(text)
 
         async def store(unit: Unit) -> tuple[Message, str]:
             chat = await self._chats.get(unit.tx, chat_id)
             known = await messages.get_by_client_id(unit.tx, chat_id, client_id)
             if known is not None:
                 return to_message(known), known["turn_id"]
-            self._refuse_second(chat_id)
+            self.refuse_second(chat_id)
             record = TurnRecord(chat_id, uuid.uuid4().hex)
             now = self._clock.now()
             row = await messages.insert(
@@ -90,51 +94,106 @@ class Turns:
 
         return await self._journal.write(store)
 
+    async def edit(self, message_id: int, text: str) -> tuple[Message, str]:
+        """Put another text in the place of a person's message, delete what followed it and run its turn anew.
+
+        Raises what `send` does, and Conflict for a message that isn't a person's.
+        """
+        self._check(text)
+
+        async def rewrite(unit: Unit) -> tuple[Message, str]:
+            question = await messages.get(unit.tx, message_id)
+            if question is None:
+                raise NotFound("This message does not exist, or was deleted.")
+            self.refuse_second(question["session_id"])
+            if question["role"] != "user":
+                raise Conflict("Only a message of your own can be edited.")
+            record = TurnRecord(question["session_id"], uuid.uuid4().hex, is_repeated=True)
+            later = await messages.list_after(unit.tx, record.chat_id, message_id)
+            await self._rewind.for_another_question(unit, record, question, later)
+            await self._retitle(unit.tx, question, text)
+            return await self._ask_again(unit, record, message_id, content=text)
+
+        return await self._journal.write(rewrite)
+
     async def regenerate(self, chat_id: str) -> str:
-        """Delete what followed the last user message and run its turn anew. Commits stay made.
+        """Run the last turn anew; its reply becomes a variant of the one that is made, and commits stay made.
 
         Raises Conflict when there is no such turn or the last one was a button's.
         """
 
         async def restart(unit: Unit) -> str:
             await self._chats.get(unit.tx, chat_id)
-            self._refuse_second(chat_id)
-            user = await messages.last_user_message(unit.tx, chat_id)
-            if user is None:
-                raise Conflict("There is no message yet whose reply could be made anew.")
-            later = await messages.list_after(unit.tx, chat_id, user["id"])
-            if any(row["turn_id"] != user["turn_id"] for row in later):
-                raise Conflict("A tool was used after that message; send a new one instead.")
+            self.refuse_second(chat_id)
+            question, later = await self._last_turn(unit.tx, chat_id)
             record = TurnRecord(chat_id, uuid.uuid4().hex, is_repeated=True)
-            await self._clear_later(unit, record, later)
-            unit.after_commit(lambda: self._states.forget(chat_id))  # what an Undo would put back is of the run that goes
-            asked = await messages.update(unit.tx, user["id"], turn_id=record.turn_id, status="complete", metrics=None)
-            assert asked is not None
-            unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(asked)))
-            await self._start(unit, RunningTurn(record, user["id"]))
-            return record.turn_id
+            await self._rewind.for_another_reply(unit, record, question, later)
+            _, turn_id = await self._ask_again(unit, record, question["id"])
+            return turn_id
 
         return await self._journal.write(restart)
 
-    async def _clear_later(self, unit: Unit, record: TurnRecord, later: list[dict[str, Any]]) -> None:
-        """Delete a turn's rows but the receipts of its commits, which the new run has to know of."""
-        gone = []
-        for row in later:
-            done = [receipt for receipt in receipts.decode(row["content"]) if self._is_commit(receipt)] if _is_receipt(row) else []
-            if done:
-                record.receipt_id, record.receipts = row["id"], done
-                kept = await messages.update(unit.tx, row["id"], content=receipts.encode(done), turn_id=record.turn_id)
-                assert kept is not None
-                unit.publish(MessageUpdated(chat_id=record.chat_id, message=to_message(kept)))
-            else:
-                await messages.delete(unit.tx, row["id"])
-                gone.append(row["id"])
-        if gone:
-            unit.publish(MessageDeleted(chat_id=record.chat_id, message_ids=gone))
+    async def continue_reply(self, chat_id: str) -> str:
+        """Have the last turn's reply go on in its message. Raises Conflict when it was not cut short."""
 
-    def _is_commit(self, receipt: Receipt) -> bool:
-        tool = self._registry.get(receipt.tool)
-        return tool is not None and tool.effect == "commit" and receipt.succeeded
+        async def go_on(unit: Unit) -> str:
+            await self._chats.get(unit.tx, chat_id)
+            self.refuse_second(chat_id)
+            question, later = await self._last_turn(unit.tx, chat_id)
+            former = await self._cut_short(unit.tx, question, later)
+            record = TurnRecord(chat_id, uuid.uuid4().hex, is_repeated=True, reply_id=former["id"])
+            if receipt := next(filter(is_receipt, later), None):
+                record.receipt_id, record.receipts = receipt["id"], receipts.decode(receipt["content"])
+            await self._stream_again(unit, former["id"])
+            await messages.update(unit.tx, question["id"], status="complete", metrics=None)  # a reply that goes on needs no other one
+            for row in await messages.give_turn(unit.tx, chat_id, question["id"], record.turn_id):
+                unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(row)))
+            await chats.update(unit.tx, chat_id, updated_at=self._clock.now())
+            await self._start(unit, RunningTurn(record, question["id"], former))
+            return record.turn_id
+
+        return await self._journal.write(go_on)
+
+    async def _last_turn(self, tx: Connection, chat_id: str) -> tuple[Row, list[Row]]:
+        """The chat's newest question and what followed it. Raises Conflict when a button's turn came after it."""
+        question = await messages.last_user_message(tx, chat_id)
+        if question is None:
+            raise Conflict("There is no message yet that a reply could answer.")
+        later = await messages.list_after(tx, chat_id, question["id"])
+        if any(row["turn_id"] != question["turn_id"] for row in later):
+            raise Conflict("A tool was used after that message; send a new one instead.")
+        return question, later
+
+    async def _cut_short(self, tx: Connection, question: Row, later: list[Row]) -> Row:
+        """The reply that can go on. Raises Conflict when there is none, or when the model would not see what it belongs to."""
+        reply = next(iter(replies_in(later)[-1:]), None)
+        if reply is None or not reply["content"].strip():
+            raise Conflict("There is no text yet that could go on; have the reply made anew instead.")
+        if reply["status"] == "complete" and json.loads(reply["metrics"] or "{}").get("done_reason") != "length":
+            raise Conflict("The last reply is whole; send a message to hear more.")
+        if question["hidden"] or reply["hidden"]:
+            raise Conflict("The last turn is hidden from the model; show it again first.")
+        if all(row["role"] != "user" for row in await self._states.history(tx, question["session_id"])):
+            raise Conflict("The model's history is set too short for the question beside its reply; send a message instead.")
+        return reply
+
+    async def _ask_again(self, unit: Unit, record: TurnRecord, question_id: int, **columns: object) -> tuple[Message, str]:
+        """Start the turn of a question that is there already. What is asked is seen, whatever was hidden or failed before."""
+        question = await messages.update(unit.tx, question_id, turn_id=record.turn_id, status="complete", metrics=None, hidden=0, **columns)
+        assert question is not None
+        chat = await self._chats.get(unit.tx, record.chat_id)
+        await chats.update(unit.tx, record.chat_id, updated_at=self._clock.now())
+        unit.publish(MessageUpdated(chat_id=record.chat_id, message=to_message(question)))
+        await self._states.publish_snapshot(unit, record.chat_id, chat["ttl_messages"], record.turn_id)
+        await self._start(unit, RunningTurn(record, question_id))
+        return to_message(question), record.turn_id
+
+    async def _retitle(self, tx: Connection, question: Row, text: str) -> None:
+        """A title that was made from the message follows it; a person's own never does."""
+        chat = await self._chats.get(tx, question["session_id"])
+        was_made_from_it = chat["title_by"] == "auto" and chat["title"] == title_from(question["content"])
+        if was_made_from_it and await messages.is_first_question(tx, chat["id"], question["id"]):
+            await chats.update(tx, chat["id"], title=title_from(text))
 
     async def invoke(self, chat_id: str, client_id: str, name: str, arguments: dict[str, Any]) -> str:
         """Run a tool for a person as a turn of its own, to its end. The same `client_id` again starts nothing.
@@ -155,7 +214,7 @@ class Turns:
             if known is not None:
                 return known["turn_id"], None
             checked.update(tool.validate(arguments))
-            self._refuse_second(chat_id)
+            self.refuse_second(chat_id)
             turn = RunningTurn(TurnRecord(chat_id, uuid.uuid4().hex, client_id), None)
             await chats.update(unit.tx, chat_id, updated_at=self._clock.now())
             await self._announce(unit, turn)
@@ -187,9 +246,21 @@ class Turns:
     async def resume_paused(self) -> None:
         """Take up the turns that waited for a person when the process before this one ended."""
         for paused in await self._approvals.paused():
-            turn = RunningTurn(paused.record, paused.user_message_id)
+            former = await self._former(paused.record.reply_id)
+            turn = RunningTurn(paused.record, paused.user_message_id, former)
             self._running[paused.record.chat_id] = turn
             turn.task = asyncio.create_task(self._runner.run_model(turn, self._free, self._others_run, paused))
+
+    async def _former(self, reply_id: int | None) -> Row | None:
+        """The row of the reply that a paused turn goes on with, which an ended process left interrupted."""
+        if reply_id is None:
+            return None
+        former = await self._journal.read(lambda tx: messages.get(tx, reply_id))
+        await self._journal.write(lambda unit: self._stream_again(unit, reply_id))
+        return former
+
+    async def _stream_again(self, unit: Unit, reply_id: int) -> None:
+        await messages.update(unit.tx, reply_id, status="streaming")
 
     async def answer_call(self, chat_id: str, call_id: str, answer: Literal["allow", "deny"]) -> None:
         """Allow or deny the call that waits; a second answer changes nothing. Raises NotFound."""
@@ -201,7 +272,15 @@ class Turns:
         if turn := self._running.get(chat_id):
             turn.record.kept = True
 
-    def _refuse_second(self, chat_id: str) -> None:
+    def _check(self, text: str) -> None:
+        if not text.strip():
+            raise Invalid("The message is blank; write something first.", {"text": "must not be blank"})
+        limit = self._settings.max_message_bytes
+        if (size := len(text.encode())) > limit:
+            raise TooLarge(f"The message has {size} bytes and at most {limit} are allowed. Shorten it, or send it in parts.")
+
+    def refuse_second(self, chat_id: str) -> None:
+        """Raises TurnRunning when nothing may be begun in this chat now."""
         if self._is_closing:
             raise TurnRunning("The server is stopping; send this again once it is back.")
         if chat_id in self._running:
@@ -227,7 +306,3 @@ class Turns:
     def _free(self, turn: RunningTurn) -> None:
         if self._running.get(turn.record.chat_id) is turn:
             del self._running[turn.record.chat_id]
-
-
-def _is_receipt(row: dict[str, Any]) -> bool:
-    return bool(row["role"] == "tool" and not row["is_ephemeral"])

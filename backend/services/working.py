@@ -8,6 +8,8 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from backend.llm.core import working_state
+from backend.llm.core.registry import Registry
 from backend.llm.core.tool_injector import window
 from backend.llm.tokens import TokenCounter
 from backend.protocol import (
@@ -63,8 +65,9 @@ class Cleared:
 class WorkingStates:
     """Reads and changes working states inside the caller's transaction."""
 
-    def __init__(self, settings: Settings, counter: TokenCounter, clock: Clock) -> None:
+    def __init__(self, settings: Settings, registry: Registry, counter: TokenCounter, clock: Clock) -> None:
         self._settings = settings
+        self._registry = registry
         self._counter = counter
         self._clock = clock
         self._cleared: dict[str, Cleared] = {}
@@ -124,9 +127,8 @@ class WorkingStates:
         current = await self.load(unit.tx, chat_id)
         restored = Working(cleared.working.active_tool, dict(cleared.working.held), 0, current.pending)
         await self.save(unit.tx, chat_id, restored)
-        await states.record_event(
-            unit.tx, chat_id, kind="restored", reason="undo", family=restored.active_tool, messages=len(rows), tokens=0, now=self._clock.now()
-        )
+        tokens, now = sum(self.tokens_of(row) for row in rows), self._clock.now()
+        await states.record_event(unit.tx, chat_id, kind="restored", reason="undo", family=restored.active_tool, messages=len(rows), tokens=tokens, now=now)
         unit.after_commit(lambda: self.forget(chat_id))
         unit.publish(ContextRestored(chat_id=chat_id, messages=[to_message(row) for row in rows]))
         return True
@@ -170,6 +172,7 @@ class WorkingStates:
         """The state as the person sees it. A transaction is announced when its turn is over, not before."""
         working = await self.load(tx, chat_id)
         ephemeral = await messages.list_ephemeral(tx, chat_id)
+        ephemeral_tokens = sum(self.tokens_of(row) for row in ephemeral)
         history = await self.history(tx, chat_id)
         pending = working.pending if working.pending and working.pending["turn_id"] != running_turn else None
         return ContextState(
@@ -177,11 +180,13 @@ class WorkingStates:
             unrelated_count=working.unrelated_count,
             ttl_messages=ttl_messages,
             ephemeral_messages=len(ephemeral),
-            ephemeral_tokens=sum(self.tokens_of(row) for row in ephemeral),
+            ephemeral_tokens=ephemeral_tokens,
             history_messages=len(history),
             history_tokens=sum(self._counter.message(row["content"]) for row in history),
             pending_transaction=PendingTransaction.model_validate(pending) if pending else None,
             undo_until=self._undo_until(chat_id),
+            saved_tokens=ephemeral_tokens + await states.cleared_tokens(tx, chat_id),
+            in_hand=await self._in_hand(tx, chat_id),
         )
 
     async def publish_snapshot(self, unit: Unit, chat_id: str, ttl_messages: int, running_turn: str | None) -> ContextState:
@@ -202,6 +207,11 @@ class WorkingStates:
     def tokens_of(self, row: dict[str, Any]) -> int:
         """What a message would cost a window: its text, or a card's whole rendering."""
         return self._counter.message(row["content"] + (row["card"] or ""))
+
+    async def _in_hand(self, tx: Connection, chat_id: str) -> list[str]:
+        if self._settings.working_state_tokens == 0:
+            return []  # no working state goes out
+        return await working_state.in_hand(self._registry, tx, chat_id, await states.get(tx, chat_id), self._clock.now())
 
     def _undo_until(self, chat_id: str) -> str | None:
         cleared = self._cleared.get(chat_id)

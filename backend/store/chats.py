@@ -7,16 +7,18 @@ from typing import Any
 from backend.store import message_search
 from backend.store.database import Connection
 
-_UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "families_off", "updated_at")
+_UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "families_off", "parameters", "temporary", "updated_at")
 
 
-async def insert(tx: Connection, *, chat_id: str, title: str, title_by: str, model: str | None, client_id: str | None, now: str) -> None:
+async def insert(
+    tx: Connection, *, chat_id: str, title: str, title_by: str, model: str | None, client_id: str | None, now: str, temporary: bool = False
+) -> None:
     await tx.execute(
         """
-        INSERT INTO chats (id, title, title_by, pinned, model, approval, client_id, created_at, updated_at)
-        VALUES (:id, :title, :title_by, 0, :model, 'after', :client_id, :now, :now)
+        INSERT INTO chats (id, title, title_by, pinned, model, approval, client_id, temporary, created_at, updated_at)
+        VALUES (:id, :title, :title_by, 0, :model, 'after', :client_id, :temporary, :now, :now)
         """,
-        {"id": chat_id, "title": title, "title_by": title_by, "model": model, "client_id": client_id, "now": now},
+        {"id": chat_id, "title": title, "title_by": title_by, "model": model, "client_id": client_id, "temporary": int(temporary), "now": now},
     )
 
 
@@ -33,6 +35,10 @@ async def list_all(tx: Connection) -> list[dict[str, Any]]:
     return await tx.fetch_all("SELECT * FROM chats ORDER BY pinned DESC, updated_at DESC, id")
 
 
+async def list_temporary(tx: Connection) -> list[str]:
+    return [row["id"] for row in await tx.fetch_all("SELECT id FROM chats WHERE temporary = 1")]
+
+
 async def update(tx: Connection, chat_id: str, **columns: object) -> None:
     """Write just the named columns, so that no save can undo another's."""
     names = [name for name in _UPDATABLE if name in columns]
@@ -44,3 +50,11 @@ async def delete(tx: Connection, chat_id: str) -> None:
     """Delete the chat; foreign keys take every row that belongs to it along, and its words leave the index of messages."""
     await tx.execute("DELETE FROM chats WHERE id = :id", {"id": chat_id})
     await message_search.forget_deleted(tx)
+
+
+async def delete_temporary(tx: Connection) -> int:
+    """Delete every temporary chat in the same way; how many there were."""
+    deleted = await tx.execute("DELETE FROM chats WHERE temporary = 1")
+    if deleted:
+        await message_search.forget_deleted(tx)
+    return deleted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -135,8 +135,6 @@ class Database:
             await asyncio.to_thread(_bring_up_to_date, self.path)
             self._writer = await self._hold(stack, WriteConnection)
             stack.push_async_callback(self._checkpoint_quietly)
-            await self._writer.execute("BEGIN IMMEDIATE")  # a file that can't be written shows itself now
-            await self._writer.execute("ROLLBACK")
             await self._checkpoint()  # what a process that was killed had deleted may still be in its log
             self._readers = asyncio.LifoQueue()
             for _ in range(READERS):
@@ -217,6 +215,10 @@ def _bring_up_to_date(path: Path) -> None:
         from backend.store.migrate import migrate
 
         migrate(path)
+    # A file that can't be written shows itself here: aiosqlite's thread outlives a connection that can't be opened.
+    with closing(sqlite3.connect(path, factory=WriteConnection, timeout=BUSY_MS / 1000, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
 
 
 async def _roll_back(connection: Connection) -> None:

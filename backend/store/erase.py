@@ -11,7 +11,7 @@ from backend.errors import StoreError
 from backend.store import schema
 from backend.store.sqlite_file import open_file, store_error
 
-HISTORY_TABLES = ("chat_messages", "session_states", "paused_turns", "context_events")
+HISTORY_TABLES = ("reply_variants", "chat_messages", "session_states", "paused_turns", "context_events")
 
 
 def rows_to_erase(path: Path, *, everything: bool) -> dict[str, int]:
@@ -32,7 +32,7 @@ def erase(path: Path, tables: list[str]) -> None:
         connection.execute("BEGIN IMMEDIATE")
         for table in tables:
             connection.execute(f"DELETE FROM {table}")
-        if schema.TABLES[0] in tables and _has_chats(connection):
+        if "chat_messages" in tables and _has_chats(connection):
             connection.execute("UPDATE chats SET title = '' WHERE title_by = 'auto'")
         connection.execute("COMMIT")
 

@@ -11,6 +11,8 @@ from backend.store.stems import WORD, common_beginning, fold, forms_among, words
 # A question's words, and the words of the index that begin like one of them.
 MAX_WORDS = 16
 MAX_CANDIDATES = 500
+# A snippet is looked for around the first words that fit, not in all of a long text.
+SNIPPET_SEARCH_CHARACTERS = 5_000
 
 SNIPPET_CHARACTERS = 200
 
@@ -55,18 +57,29 @@ async def forget_deleted(tx: Connection) -> None:
 
 async def _forms(tx: Connection, word: str) -> list[str]:
     """The forms of a word that stand in the index."""
+    return forms_among(word, await words_beginning_like(tx, word))
+
+
+async def words_beginning_like(tx: Connection, word: str) -> dict[str, int]:
+    """The first words of the index that begin as the forms of a word do, each with the number of messages it stands in."""
     beginning = common_beginning(word)
     rows = await tx.fetch_all(
-        "SELECT term FROM message_terms WHERE term >= :first AND term < :last LIMIT :limit",
+        "SELECT term, doc FROM message_terms WHERE term >= :first AND term < :last LIMIT :limit",
         {"first": beginning, "last": beginning + chr(0x10FFFF), "limit": MAX_CANDIDATES},
     )
-    return forms_among(word, (row["term"] for row in rows))
+    return {row["term"]: row["doc"] for row in rows}
 
 
-def snippet(text: str, forms: list[str]) -> str:
-    """A piece of the text around the longest of its words that are among the forms, on one line."""
+def snippet(text: str, forms: list[str], beginnings: tuple[str, ...] = ()) -> str:
+    """A piece of the text on one line, around the longest of its words that are among the forms or begin like one that is being typed."""
     wanted = set(forms)
-    found = [match for match in WORD.finditer(text) if fold(match.group()) in wanted]
+    found: list[re.Match[str]] = []
+    for match in WORD.finditer(text):
+        if found and match.start() > found[0].start() + SNIPPET_SEARCH_CHARACTERS:
+            break
+        word = fold(match.group())
+        if word in wanted or (beginnings and word.startswith(beginnings)):
+            found.append(match)
     middle = max(found, key=lambda match: len(match.group())).start() if found else 0
     start = max(0, min(middle - SNIPPET_CHARACTERS // 3, len(text) - SNIPPET_CHARACTERS))
     piece = re.sub(r"\s+", " ", text[start : start + SNIPPET_CHARACTERS]).strip()

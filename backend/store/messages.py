@@ -10,7 +10,7 @@ HISTORY_LIMIT = 12
 
 _COLUMNS = (
     "id", "session_id", "role", "content", "is_ephemeral", "hidden", "status", "turn_id", "client_id", "family",
-    "tool", "card", "thinking", "model", "metrics", "transaction_id", "created_at",
+    "tool", "card", "thinking", "model", "metrics", "transaction_id", "variant", "variants", "created_at",
 )  # fmt: skip
 
 
@@ -56,7 +56,10 @@ async def count_history(tx: Connection, session_id: str) -> int:
 async def withheld(tx: Connection, session_id: str) -> list[dict[str, Any]]:
     """What the LLM channel leaves out or may leave out: id, kind and texts of every message, newest first."""
     return await tx.fetch_all(
-        "SELECT id, content, card, thinking, is_ephemeral, hidden FROM chat_messages WHERE session_id = :session_id ORDER BY id DESC",
+        """
+        SELECT id, role, content, card, thinking, is_ephemeral, hidden, family, tool, created_at
+        FROM chat_messages WHERE session_id = :session_id ORDER BY id DESC
+        """,
         {"session_id": session_id},
     )
 
@@ -86,11 +89,43 @@ async def get_by_client_id(tx: Connection, session_id: str, client_id: str) -> d
     )
 
 
+async def get(tx: Connection, message_id: int) -> dict[str, Any] | None:
+    return await tx.fetch_one("SELECT * FROM chat_messages WHERE id = :id", {"id": message_id})
+
+
 async def last_user_message(tx: Connection, session_id: str) -> dict[str, Any] | None:
     return await tx.fetch_one(
         "SELECT * FROM chat_messages WHERE session_id = :session_id AND role = 'user' ORDER BY id DESC LIMIT 1",
         {"session_id": session_id},
     )
+
+
+async def question_of(tx: Connection, session_id: str, reply_id: int) -> dict[str, Any]:
+    """The user message that a reply answers."""
+    row = await tx.fetch_one(
+        "SELECT * FROM chat_messages WHERE session_id = :session_id AND role = 'user' AND id < :id ORDER BY id DESC LIMIT 1",
+        {"session_id": session_id, "id": reply_id},
+    )
+    assert row is not None
+    return row
+
+
+async def is_first_question(tx: Connection, session_id: str, message_id: int) -> bool:
+    """Whether no user message stands before this one."""
+    first = await tx.fetch_value("SELECT MIN(id) FROM chat_messages WHERE session_id = :session_id AND role = 'user'", {"session_id": session_id})
+    return bool(first == message_id)
+
+
+async def free_id(tx: Connection, after: int, before: int) -> int | None:
+    """The first id between two others that no message has, such as one that a deleted row had."""
+    found = await tx.fetch_value(
+        """
+        SELECT MIN(id) + 1 FROM chat_messages AS taken
+        WHERE id >= :after AND id + 1 < :before AND NOT EXISTS (SELECT 1 FROM chat_messages AS other WHERE other.id = taken.id + 1)
+        """,
+        {"after": after, "before": before},
+    )
+    return None if found is None else int(found)
 
 
 async def list_after(tx: Connection, session_id: str, message_id: int) -> list[dict[str, Any]]:
@@ -100,8 +135,33 @@ async def list_after(tx: Connection, session_id: str, message_id: int) -> list[d
     )
 
 
+async def give_turn(tx: Connection, session_id: str, first_id: int, turn_id: str) -> list[dict[str, Any]]:
+    """Make a message and all that follow it those of another turn; the whole rows, oldest first."""
+    rows = await tx.fetch_all(
+        "UPDATE chat_messages SET turn_id = :turn_id WHERE session_id = :session_id AND id >= :id RETURNING *",
+        {"session_id": session_id, "id": first_id, "turn_id": turn_id},
+    )
+    return sorted(rows, key=lambda row: int(row["id"]))
+
+
+async def receipts_of_turn(tx: Connection, session_id: str, turn_id: str | None) -> list[dict[str, Any]]:
+    return await tx.fetch_all(
+        "SELECT * FROM chat_messages WHERE session_id = :session_id AND turn_id = :turn_id AND role = 'tool' AND is_ephemeral = 0",
+        {"session_id": session_id, "turn_id": turn_id},
+    )
+
+
 async def delete(tx: Connection, message_id: int) -> None:
     await tx.execute("DELETE FROM chat_messages WHERE id = :id", {"id": message_id})
+
+
+async def delete_after(tx: Connection, session_id: str, message_id: int, kept: int | None) -> list[int]:
+    """Delete all messages that follow one, but `kept`; their ids."""
+    rows = await tx.fetch_all(
+        "DELETE FROM chat_messages WHERE session_id = :session_id AND id > :id AND id <> COALESCE(:kept, :id) RETURNING id",
+        {"session_id": session_id, "id": message_id, "kept": kept},
+    )
+    return sorted(int(row["id"]) for row in rows)
 
 
 async def list_ephemeral(tx: Connection, session_id: str) -> list[dict[str, Any]]:

@@ -18,11 +18,14 @@ OLDER_VERSIONS = ("0001", "0002")  # have the older program's tables and no appl
 
 OLDER_TABLES = {"chat_messages": {"id", "session_id", "role", "content"}, "session_states": {"session_id", "state"}}
 # Children before their parents: emptied in this order, nothing is deleted behind one's back.
-TABLES = ("chat_messages", "session_states", "paused_turns", "context_events", "snapshots", "system_prompts", "tasks", "notes", "deleted_facts", "chats")
+TABLES = (
+    "reply_variants", "chat_messages", "session_states", "paused_turns", "context_events", "snapshots", "system_prompts", "tasks", "notes",
+    "deleted_facts", "chats", "model_windows",
+)  # fmt: skip
 # Every other name that a migration gives, if only for a moment.
 OTHER_NAMES = (
     "older_messages", "older_states", "chat_messages_by_session", "chat_messages_by_channel", "chat_messages_streaming",
-    "context_events_by_session", "snapshots_by_session", "tasks_by_session", "notes_by_session",
+    "reply_variants_by_session", "context_events_by_session", "snapshots_by_session", "tasks_by_session", "notes_by_session",
     "message_index", "message_index_data", "message_index_idx", "message_index_docsize", "message_index_config", "message_terms",
     "message_index_added", "message_index_changed", "message_index_removed",
 )  # fmt: skip

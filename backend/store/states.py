@@ -82,3 +82,16 @@ async def transaction_outcome(tx: Connection, session_id: str, transaction_id: s
         {"session_id": session_id, "transaction_id": transaction_id},
     )
     return None if outcome is None else str(outcome)
+
+
+async def cleared_tokens(tx: Connection, session_id: str) -> int:
+    """The tokens of all that was cleared from the chat and not put back."""
+    return int(
+        await tx.fetch_value(
+            """
+            SELECT COALESCE(SUM(CASE kind WHEN 'cleared' THEN tokens WHEN 'restored' THEN -tokens ELSE 0 END), 0)
+            FROM context_events WHERE session_id = :session_id
+            """,
+            {"session_id": session_id},
+        )
+    )

@@ -69,13 +69,15 @@ class ToolResult:
 class StateSection:
     """A part of the working state. The lower ranks stand first; the thing in hand has the highest.
 
-    `text` is cut when the whole doesn't fit, and `reader` is the tool that reads the rest.
+    `text` is cut when the whole doesn't fit, and `reader` is the tool that reads the rest. `subject` is the
+    thing in hand, by the name that its results have (see ToolResult).
     """
 
     rank: int
     heading: str
     text: str
     reader: str
+    subject: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

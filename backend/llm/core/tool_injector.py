@@ -55,8 +55,8 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the database says for this request. `history` is oldest first; its newest user message may be
-    followed by the receipt of what an earlier run of the turn has done for good.
+    """What the database says for this request. `history` is oldest first; its newest user message may be followed
+    by the receipt of what an earlier run of the turn has done, and by the reply that the model is to go on with.
 
     `prompt` is None when none was applied; `state` is None when no working state goes out. `held` is what the
     active family holds in hand.
@@ -90,11 +90,12 @@ def window_start(count: int, limit: int, step: int) -> int:
     """How many of `count` messages of the history stand before the window.
 
     The start moves by `step` at a time and only when the window would grow past `limit`, so that the
-    prefix of one request is the prefix of the next ones too. Two messages stay: a receipt may follow the newest.
+    prefix of one request is the prefix of the next ones too. Three messages stay: the newest question may be
+    followed by a receipt and by a reply that goes on.
     """
     if count <= limit:
         return 0
-    step = min(step, max(1, limit - 1))
+    step = min(step, max(1, limit - 2))
     return -(-(count - limit) // step) * step
 
 

@@ -40,6 +40,15 @@ async def read(registry: Registry, tx: Connection, session_id: str, state: dict[
     return render(sorted(sections, key=lambda section: section.rank), limit_tokens, counter)
 
 
+async def in_hand(registry: Registry, tx: Connection, session_id: str, state: dict[str, Any] | None, now: str) -> list[str]:
+    """The subjects of what is in hand: of their cards, the newest shows what the working state shows."""
+    family = registry.families.get(state["active_tool"]) if state else None
+    if family is None or family.sections is None:
+        return []
+    sections = await family.sections(ToolContext(tx, session_id, now, held(state, family.name)))
+    return [section.subject for section in sections if section.subject is not None]
+
+
 def held(state: dict[str, Any] | None, family: str) -> dict[str, Any]:
     """What a family holds in hand: nothing unless it is the active one."""
     return dict(state["state"]) if state and state["active_tool"] == family else {}

@@ -100,7 +100,7 @@ async def _sections(context: ToolContext) -> list[StateSection]:
     held = context.held.get("note")
     note = await notes.get(context.tx, held) if held else None
     if note is not None:
-        sections.append(StateSection(2, f"Note {note['id']} in hand, {note['title']}", note["content"], "note_read"))
+        sections.append(StateSection(2, f"Note {note['id']} in hand, {note['title']}", note["content"], "note_read", _subject(note["id"])))
     return sections
 
 

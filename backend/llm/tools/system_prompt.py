@@ -172,7 +172,7 @@ async def _sections(context: ToolContext) -> list[StateSection]:
     draft = await prompts.get_with_status(context.tx, context.session_id, "draft")
     if draft is not None and context.held.get("draft") == draft["version"]:
         heading = f"Open draft of the system prompt, version {draft['version']}, not in force"
-        sections.append(StateSection(2, heading, draft["content"], "system_prompt_view"))
+        sections.append(StateSection(2, heading, draft["content"], "system_prompt_view", DRAFT))
     return sections
 
 
