@@ -1,14 +1,29 @@
 // Cuts Markdown into its top-level blocks so that a streaming reply redraws only its last one. Makes no HTML.
 
 import { Marked } from "marked";
+import { maths } from "./maths.js";
 
-const marked = new Marked({ gfm: true, breaks: true });
+const marked = new Marked({ gfm: true, breaks: true }, maths);
 
-/** Blocks `{raw, token, linked}`; `linked` says that reference definitions may have changed its links. */
+// A list longer than this becomes several blocks: a streaming one would be drawn anew as a whole with every item.
+const LIST_ITEMS = 100;
+
+/** Blocks `{raw, token, linked, goesOn}`; `linked`: definitions may have changed its links; `goesOn`: it is the rest of the list before it. */
 export function splitBlocks(text) {
   const tokens = marked.lexer(normalise(text));
   const linked = Object.keys(tokens.links).length > 0;
-  return tokens.map((token) => ({ raw: token.raw, token, linked }));
+  return tokens.flatMap(shorten).map((token) => ({ raw: token.raw, token, linked, goesOn: token.goesOn ?? false }));
+}
+
+// Only lists without numbers: their items look the same wherever the list begins.
+function shorten(token) {
+  if (token.type !== "list" || token.ordered || token.items.length <= LIST_ITEMS) return [token];
+  const lists = [];
+  for (let first = 0; first < token.items.length; first += LIST_ITEMS) {
+    const items = token.items.slice(first, first + LIST_ITEMS);
+    lists.push({ ...token, items, raw: items.map((item) => item.raw).join(""), goesOn: first > 0 });
+  }
+  return lists.map((list) => list.raw).join("") === token.raw ? lists : [token];
 }
 
 /** As `splitBlocks`, but keeps the finished blocks of `previous` as they are and reads only what follows them. */
@@ -17,8 +32,11 @@ export function growBlocks(previous, text) {
   const finished = previous.slice(0, lastContent(previous));
   const prefix = finished.map((block) => block.raw).join("");
   if (!source.startsWith(prefix)) return splitBlocks(source);
-  return [...finished, ...splitBlocks(source.slice(prefix.length))];
+  const [next, ...rest] = splitBlocks(source.slice(prefix.length));
+  // Cut off from the list before it, a part of it no longer knows that it goes on.
+  return [...finished, ...(next ? [{ ...next, goesOn: goesOn(finished, next) }] : []), ...rest];
 }
 
+const goesOn = (finished, { token }) => finished.length > 0 && token.type === "list" && finished.at(-1).token.type === "list" && finished.at(-1).token.items.length === LIST_ITEMS;
 const normalise = (text) => text.replaceAll("\r\n", "\n");
 const lastContent = (blocks) => Math.max(0, blocks.findLastIndex((block) => block.token.type !== "space"));

@@ -3,32 +3,43 @@
 // The minified build has half the size and no exports: it leaves a global.
 import "dompurify";
 import { Marked } from "marked";
+import { maths } from "./maths.js";
 
 const { DOMPurify } = globalThis;
 
 const ALLOWED_TAGS = [
   "a", "b", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "i", "img", "kbd", "li",
-  "mark", "ol", "p", "pre", "s", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul",
+  "mark", "ol", "p", "pre", "s", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "u", "ul", "var",
 ];
 // No id, name, class or style: content must not be able to name or restyle parts of the page.
 const ALLOWED_ATTRIBUTES = ["align", "alt", "href", "src", "start", "title"];
 const LINK = /^(?:https?:|mailto:)/i;
 const INLINE_IMAGE = /^data:image\/(?:png|jpeg|gif|webp|avif);base64,/i;
 
-// A picture inside a message is drawn from the message itself; beyond this it is only weight.
+// A picture inside a message is drawn from the message itself, and nothing is fetched; beyond this it is only weight.
 const MAX_INLINE_IMAGE_CHARACTERS = 2_000_000;
 
 // Formatting that models write as bare tags. Any other tag is what the text is about (`<think>`, `<T>`) and is shown.
 const BARE_TAG = /^<\/?(?:b|br|del|em|i|kbd|mark|s|strong|sub|sup|u)\s*\/?>$/i;
 
-const marked = new Marked({
-  gfm: true,
-  breaks: true,
-  renderer: {
-    html: ({ text, block }) => (BARE_TAG.test(text.trim()) ? text : block ? `<p>${escapeHtml(text.trim())}</p>` : escapeHtml(text)),
-    checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+const marked = new Marked(
+  {
+    gfm: true,
+    breaks: true,
+    renderer: {
+      html: ({ text, block }) => (BARE_TAG.test(text.trim()) ? text : block ? `<p>${escapeHtml(text.trim())}</p>` : escapeHtml(text)),
+      checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+    },
   },
-});
+  maths,
+  {
+    // No other text becomes this element.
+    extensions: [
+      { name: "maths", renderer: ({ text }) => `<var>${escapeHtml(text)}</var>` },
+      { name: "mathsBlock", renderer: ({ text }) => `<p><var>${escapeHtml(text)}</var></p>` },
+    ],
+  },
+);
 
 /** Draw one block of `blocks.js` into a fragment that is safe to insert. */
 export function renderBlock(token) {
@@ -43,6 +54,7 @@ export function renderBlock(token) {
   fragment.querySelectorAll("img").forEach(replaceForeignImage);
   fragment.querySelectorAll("a[href]").forEach(guardLink);
   fragment.querySelectorAll("table").forEach(wrapTable);
+  fragment.querySelectorAll("var").forEach(markMaths);
   return fragment;
 }
 
@@ -64,6 +76,11 @@ function replaceForeignImage(image) {
 function guardLink(link) {
   link.rel = "noopener noreferrer";
   link.target = "_blank";
+}
+
+function markMaths(element) {
+  element.className = "math";
+  element.dir = "ltr";
 }
 
 function wrapTable(table) {

@@ -2,6 +2,9 @@
 
 const PREFIX = "cleanroom.";
 
+/** The key of ours that an event of the browser's storage is about, or null. */
+export const keyOf = ({ key }) => (key?.startsWith(PREFIX) ? key.slice(PREFIX.length) : null);
+
 /** `area()` returns localStorage or sessionStorage; where storage is forbidden, naming it already throws. */
 export function createStorage(area) {
   return {
@@ -13,12 +16,24 @@ export function createStorage(area) {
         return fallback;
       }
     },
+    /** The keys that begin so. */
+    keys(beginning) {
+      try {
+        const all = Array.from({ length: area().length }, (_, index) => keyOf({ key: area().key(index) }));
+        return all.filter((key) => key?.startsWith(beginning));
+      } catch {
+        return [];
+      }
+    },
+    /** Whether it is kept now. */
     write(key, value) {
       try {
         if (value === null || value === "") area().removeItem(PREFIX + key);
         else area().setItem(PREFIX + key, JSON.stringify(value));
+        return true;
       } catch (error) {
         if (!(error instanceof DOMException)) throw error;
+        return false;
       }
     },
   };

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { emptyChat } from "./state/chat.js";
 import { emptyWorkspace, reduceWorkspace } from "./state/workspace.js";
-import { closeTab, openTab, pruneTabs, readTabs } from "./state/tabs.js";
+import { closeTab, moveTab, openTab, readTabs } from "./state/tabs.js";
 
 export function createStore({ storage, frame }) {
   const workspace = signal(emptyWorkspace);
@@ -62,7 +62,8 @@ export function createStore({ storage, frame }) {
       chats.delete(id);
       changeTabs(closeTab(tabs.value, id));
     },
-    pruneTabs: () => changeTabs(pruneTabs(tabs.value, (id) => id in workspace.value.chats)),
+    moveTab: (id, step) => changeTabs(moveTab(tabs.value, id, step)),
+    readActive: () => markRead(tabs.value.active),
     countUnread(id) {
       unread.value = { ...unread.value, [id]: (unread.value[id] ?? 0) + 1 };
     },

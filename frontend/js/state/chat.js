@@ -54,6 +54,13 @@ export function reduce(state, event) {
   return next.stale ? next : { ...next, seq: event.seq };
 }
 
+/** Whether the last turn came to its end, so that what waits behind it may follow. */
+export function endedWell({ problem, messages }) {
+  const asked = messages.findLastIndex((message) => message.role === "user");
+  const answered = ({ role, is_ephemeral, status }) => role === "assistant" && is_ephemeral === 0 && status === "complete";
+  return !problem && (asked < 0 || messages.slice(asked + 1).some(answered));
+}
+
 /** Every message with the text that it has now. */
 export const currentMessages = (state) => state.messages.map((message) => state.live[message.id]?.message ?? message);
 

@@ -12,8 +12,12 @@ export function closeTab(tabs, id) {
   return { open, active: tabs.active === id ? open[Math.min(index, open.length - 1)] ?? null : tabs.active };
 }
 
-/** Without the tabs of chats that are gone. */
-export const pruneTabs = (tabs, exists) => tabs.open.filter((id) => !exists(id)).reduce(closeTab, tabs);
+/** The tab `step` places further on, but not beyond an end. */
+export function moveTab(tabs, id, step) {
+  const index = tabs.open.indexOf(id);
+  const place = Math.max(0, Math.min(index + step, tabs.open.length - 1));
+  return { ...tabs, open: tabs.open.toSpliced(index, 1).toSpliced(place, 0, id) };
+}
 
 /** What was stored, if it still has this shape. */
 export function readTabs(stored) {

@@ -1,8 +1,11 @@
 // A tool result's face for the person: preview, diff, table, list or notice, with its buttons.
 // Everything in it is set as text; a Markdown preview goes through the sanitiser.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { computed } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { cardText } from "../card-text.js";
+import { sightOf } from "../selectors.js";
+import { isComposing } from "../keys.js";
 import { revealUnseen } from "../text.js";
 import { Approval } from "./approval.js";
 import { Fold, Revealed } from "./controls.js";
@@ -10,7 +13,7 @@ import { useApp, useRunning } from "./context.js";
 import { DiffSize, DiffView, useDiff } from "./diff-view.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
-import { Markdown } from "./markdown-view.js";
+import { Markdown } from "./prose.js";
 
 export function Card({ message }) {
   const { t } = useApp();
@@ -25,7 +28,7 @@ export function Card({ message }) {
       ${card.approval && card.approval.state !== "waiting" && html`<span class="chip" data-approval=${card.approval.state}>${t(`approval.${card.approval.state}`)}</span>`}
       ${card.superseded && html`<span class="chip">${t("card.superseded")}</span>`}
       <span class="chip temporary">${t("card.temporary")}</span>
-      <span class="chip unseen-by-model" title=${t("card.unseenTitle")}>${t("card.unseen")}</span>
+      <${Sight} message=${message} />
       <span class="grow"></span>
       ${card.kind === "diff" && html`<${DiffSize} rows=${rows} />`}
     </header>
@@ -34,6 +37,17 @@ export function Card({ message }) {
     ${!editing && html`<${Footer} message=${message} edit=${setEditing} />`}
   </section>`;
 }
+
+/** Whether the model sees working material now, and why or why not. */
+export function Sight({ message }) {
+  const { t, store } = useApp();
+  const sight = useMemo(() => computed(() => sightOf(store.chat(message.chat_id).value, message)), [message]).value;
+  const seen = SEEN.has(sight);
+  const why = t(`sight.${sight}`);
+  return html`<span class="chip sight" data-sight=${sight} title=${why}>${t(seen ? "card.seen" : "card.unseen")}<span class="visually-hidden">: ${why}</span></span>`;
+}
+
+const SEEN = new Set(["turn", "hand"]);
 
 function Footer({ message, edit }) {
   const { card, chat_id: chatId } = message;
@@ -59,7 +73,7 @@ function KeepAsNote({ message }) {
   return html`<${ActionButton} chatId=${message.chat_id} action=${action} argumentsOf=${() => ({ title, content: cardText(message.card) })} />`;
 }
 
-const CardTitle = ({ card }) => html`<${Revealed} text=${titleText(useApp(), card)} />`;
+export const CardTitle = ({ card }) => html`<${Revealed} text=${titleText(useApp(), card)} />`;
 
 function titleText({ t, has, known }, card) {
   const params = plain(card.params);
@@ -177,7 +191,7 @@ function Editor({ chatId, action, close }) {
     if (reply) close();
   };
   const onKeyDown = (event) => {
-    if (event.key !== "Escape" || event.isComposing) return;
+    if (event.key !== "Escape" || isComposing(event)) return;
     event.preventDefault();
     close();
   };

@@ -1,6 +1,8 @@
 // Where the person writes: text that grows, the size check before sending, Stop while a turn runs, tools by "/".
+// The text is the field's own, so that a key in a long one costs no drawing.
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { sizeProblem } from "../limits.js";
 import { toolGroups } from "../tools.js";
 import { useApp, useRunning } from "./context.js";
@@ -16,23 +18,34 @@ export function Composer({ chatId }) {
   const field = useRef(null);
   const menuId = useId();
   const [initial] = useState(() => drafts.read(chatId));
-  const [text, setText] = useState(initial);
+  const [blank, setBlank] = useState(isBlank(initial));
+  const [query, setQuery] = useState(queryOf(initial));
   const [tooLarge, setTooLarge] = useState(null);
   const [tool, setTool] = useState(null);
   const running = useRunning(chatId);
-  const menu = useSlashMenu(text);
+  const menu = useSlashMenu(query);
+  const editLast = useEditLast(chatId);
 
   const typed = (value) => {
-    setText(value);
+    setBlank(isBlank(value));
+    setQuery(queryOf(value));
     setTooLarge(null);
     drafts.keep(chatId, value);
+    fitHeight(field.current, value);
   };
   const change = (value) => {
     field.current.value = value;
     typed(value);
   };
+  const openTools = () => {
+    if (field.current.value === "") change("/");
+    else setQuery(queryOf(field.current.value) ?? "");
+    menu.show();
+    field.current.focus();
+  };
   const choose = (chosen) => {
-    change("");
+    if (queryOf(field.current.value) === null) setQuery(null);
+    else change("");
     preferences.lastTool.value = chosen.name;
     setTool(chosen);
   };
@@ -41,23 +54,29 @@ export function Composer({ chatId }) {
     field.current.focus();
   };
   const send = () => {
-    if (running || !text.trim()) return;
+    const text = field.current.value;
+    if (isBlank(text)) return;
     const problem = sizeProblem(text, store.workspace.value.settings);
     if (problem) return setTooLarge(problem);
+    if (actions.isBusy(chatId)) ui.announce(t("queue.waits"));
     actions.send(chatId, text);
     ui.followEnd();
     return change("");
   };
   const onKeyDown = (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
+    if (isComposing(event)) return undefined;
     if (menu.open && menu.onKeyDown(event, choose)) return event.preventDefault();
+    if (event.key === "ArrowUp" && field.current.value === "" && editLast()) return event.preventDefault();
     if (event.key !== "Enter" || event.shiftKey || event.altKey) return undefined;
     event.preventDefault();
     return send();
   };
 
-  useDraftPutBack(chatId, change);
-  useAutoHeight(field, text);
+  useDraftPutBack(chatId, (text) => {
+    change(text);
+    field.current.focus();
+  });
+  useLayoutEffect(() => fitHeight(field.current, initial), []);
   useEffect(() => {
     if (matchMedia("(hover: hover)").matches && document.activeElement === document.body) field.current.focus();
   }, []);
@@ -66,32 +85,36 @@ export function Composer({ chatId }) {
     ${tool && html`<${ToolForm} key=${tool.name} chatId=${chatId} tool=${tool} close=${closeTool} running=${running} />`}
     ${menu.open && html`<${SlashMenu} id=${menuId} groups=${menu.groups} current=${menu.current} choose=${choose} />`}
     <form class="composer" data-composer onSubmit=${(event) => { event.preventDefault(); send(); }}>
-      <${IconButton} name="slash" label=${t("composer.tools")} class="slash-button" onClick=${() => { change(text.startsWith("/") ? text : "/"); field.current.focus(); }} />
+      <${IconButton} name="slash" label=${t("composer.tools")} class="slash-button" onClick=${openTools} />
       <textarea ref=${field} rows="1" defaultValue=${initial} aria-label=${t("composer.label")} placeholder=${t("composer.placeholder")}
         aria-autocomplete="list" aria-controls=${menu.open ? menuId : undefined} aria-describedby=${`${menuId}-hint`}
         aria-activedescendant=${menu.open ? optionId(menuId, menu.current) : undefined}
         onInput=${(event) => typed(event.target.value)} onKeyDown=${onKeyDown}></textarea>
       ${running && html`<button type="button" class="button stop" data-action="stop" onClick=${() => actions.stop(chatId)}><${Icon} name="stop" /><span>${t("composer.stop")}</span></button>`}
-      <button class="button primary send" data-action="send" disabled=${running || !text.trim()} title=${running ? t("composer.waitHint") : undefined}>
-        <${Icon} name="send" /><span>${t("composer.send")}</span>
+      <button class="button primary send" data-action="send" disabled=${blank} title=${running ? t("queue.waits") : undefined}>
+        <${Icon} name=${running ? "clock" : "send"} /><span>${t(running ? "composer.queue" : "composer.send")}</span>
       </button>
     </form>
     <p id=${`${menuId}-hint`} class="composer-hint" role="status">
-      ${tooLarge ? html`<${SizeProblem} ...${tooLarge} />` : running && text.trim() ? t("composer.waitHint") : ""}
+      ${tooLarge ? html`<${SizeProblem} ...${tooLarge} />` : drafts.unsaved.value.includes(chatId) ? t("composer.unsaved") : running && !blank ? t("composer.queueHint") : ""}
     </p>
   </div>`;
 }
 
-function SizeProblem({ bytes, limit }) {
+const isBlank = (text) => !/\S/.test(text);
+
+/** What follows a "/" that opens the tools, or null. */
+const queryOf = (text) => (/^\/[^\s/]*$/.test(text) ? text.slice(1) : null);
+
+export function SizeProblem({ bytes, limit }) {
   const { t, megabytes } = useApp();
   return html`<span class="danger-text" data-too-large>${t("composer.tooLarge", { size: megabytes(bytes), limit: megabytes(limit) })}</span>`;
 }
 
-function useSlashMenu(text) {
+function useSlashMenu(query) {
   const { store, preferences, known } = useApp();
   const [index, setIndex] = useState(0);
   const [dismissed, setDismissed] = useState(false);
-  const query = /^\/[^\s/]*$/.test(text) ? text.slice(1) : null;
   const label = (tool) => known(`tool.${tool.name}`, tool.name);
   const groups = query === null ? [] : toolGroups(store.workspace.value.tools, query, label, preferences.lastTool.value);
   const tools = groups.flatMap((group) => group.tools);
@@ -109,7 +132,20 @@ function useSlashMenu(text) {
     else return false;
     return true;
   };
-  return { open: tools.length > 0 && !dismissed, groups, current, onKeyDown };
+  return { open: tools.length > 0 && !dismissed, show: () => setDismissed(false), groups, current, onKeyDown };
+}
+
+/** Opens the person's last message for editing, if there is one. */
+function useEditLast(chatId) {
+  const { store, edits, ui } = useApp();
+  return () => {
+    const last = store.chatNow(chatId).messages.findLast((message) => message.role === "user");
+    if (!last) return false;
+    edits.open(edits.idOf(last), last.content);
+    // The field takes the focus, and so comes into view, unless its row is too far away to be drawn.
+    if (!document.querySelector(`[data-message-id="${last.id}"]`)) ui.showTarget({ chatId, messageId: last.id });
+    return true;
+  };
 }
 
 function useDraftPutBack(chatId, change) {
@@ -122,12 +158,9 @@ function useDraftPutBack(chatId, change) {
   }, [replaced]);
 }
 
-function useAutoHeight(field, text) {
-  useLayoutEffect(() => {
-    const element = field.current;
-    const huge = text.length > MEASURED_CHARACTERS;
-    element.classList.toggle("huge", huge);
-    element.style.height = "";
-    if (!huge) element.style.height = `${element.scrollHeight}px`;
-  }, [text]);
+function fitHeight(element, text) {
+  const huge = text.length > MEASURED_CHARACTERS;
+  element.classList.toggle("huge", huge);
+  element.style.height = "";
+  if (!huge) element.style.height = `${element.scrollHeight}px`;
 }

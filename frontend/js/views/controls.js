@@ -1,6 +1,7 @@
 // Small parts that many views use: copying, folding, menus, revealed text.
 
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { revealUnseen } from "../text.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
@@ -51,10 +52,13 @@ export function Command({ text }) {
 
 /** A key handler for single-line fields: the Enter that ends an input method's word sends no form. */
 export function keepsComposing(event) {
-  if (event.key === "Enter" && (event.isComposing || event.keyCode === 229)) event.preventDefault();
+  if (event.key === "Enter" && isComposing(event)) event.preventDefault();
 }
 
-/** Shows the first lines of a long body and a button for the rest; the height is the style sheet's. */
+/**
+ * Shows the first lines of a long body and a button for the rest; the height is the style sheet's. `children` may be a
+ * function that is given whether it is open, for a body that is long to draw.
+ */
 export function Fold({ class: extra = "", children }) {
   const { t } = useApp();
   const body = useRef(null);
@@ -66,7 +70,7 @@ export function Fold({ class: extra = "", children }) {
   });
   const folded = long && !open;
   return html`<div class=${`fold ${extra}`} data-folded=${folded}>
-    <div class=${open ? "fold-body open" : "fold-body"} id=${id} ref=${body}>${children}</div>
+    <div class=${open ? "fold-body open" : "fold-body"} id=${id} ref=${body}>${typeof children === "function" ? children(open) : children}</div>
     ${(long || open) &&
     html`<button type="button" class="fold-toggle" aria-expanded=${open} aria-controls=${id} onClick=${() => setOpen(!open)}>
       ${open ? t("fold.less") : t("fold.more")}<${Icon} name="chevron" />
@@ -82,7 +86,7 @@ export function Revealed({ text }) {
   );
 }
 
-/** A button that opens a menu; `items` are `{label, icon?, danger?, checked?, act}`, a `toggle` is checked by itself. */
+/** A button that opens a menu; `items` are `{label, id?, icon?, danger?, checked?, act}`, a `toggle` is checked by itself. */
 export function MenuButton({ label, icon, text, items, align = "end", class: extra = "" }) {
   const button = useRef(null);
   const menu = useRef(null);
@@ -90,9 +94,13 @@ export function MenuButton({ label, icon, text, items, align = "end", class: ext
   const [open, setOpen] = useState(false);
 
   const focusItem = (index) => menu.current.querySelectorAll("button").item(index)?.focus();
+  // Items are drawn for an open menu only: a long list has a menu for every row.
+  const onBeforeToggle = ({ newState }) => newState === "open" && setOpen(true);
   const onToggle = ({ newState }) => {
-    setOpen(newState === "open");
-    if (newState !== "open") return;
+    if (newState !== "open") {
+      setOpen(false);
+      return;
+    }
     place(menu.current, button.current, align);
     focusItem(Math.max(0, items.findIndex((item) => item.checked && !item.toggle)));
   };
@@ -116,9 +124,9 @@ export function MenuButton({ label, icon, text, items, align = "end", class: ext
       aria-haspopup="menu" aria-expanded=${open} popovertarget=${id}>
       ${text ? html`<span class="icon-text">${text}</span>` : html`<${Icon} name=${icon} />`}
     </button>
-    <div id=${id} ref=${menu} popover="auto" role="menu" aria-label=${label} class="menu" onToggle=${onToggle} onKeyDown=${onKeyDown}>
-      ${items.map(
-        (item) => html`<button type="button" key=${item.label} class=${item.danger ? "danger" : ""} onClick=${() => choose(item)}
+    <div id=${id} ref=${menu} popover="auto" role="menu" aria-label=${label} class="menu" onBeforeToggle=${onBeforeToggle} onToggle=${onToggle} onKeyDown=${onKeyDown}>
+      ${open && items.map(
+        (item) => html`<button type="button" key=${item.id ?? item.label} class=${item.danger ? "danger" : ""} onClick=${() => choose(item)}
           role=${item.toggle ? "menuitemcheckbox" : item.checked === undefined ? "menuitem" : "menuitemradio"} aria-checked=${item.checked}>
           <span class="menu-icon">${item.checked ? html`<${Icon} name="check" />` : item.icon && html`<${Icon} name=${item.icon} />`}</span>
           ${item.label}
@@ -127,7 +135,8 @@ export function MenuButton({ label, icon, text, items, align = "end", class: ext
     </div>`;
 }
 
-function place(menu, button, align) {
+/** Put an open popover below its button, or above where there is no room. */
+export function place(menu, button, align) {
   const gap = 4;
   const { left, right, bottom, top } = button.getBoundingClientRect();
   const { offsetWidth, offsetHeight } = menu;

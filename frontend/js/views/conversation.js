@@ -1,27 +1,29 @@
 // The list of messages and where it is scrolled to. It follows the end only while the person is there.
 
 import { useComputed } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { waitingFor } from "../selectors.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
 import { ClearedLine, MessageRow, PendingMessage, TurnFailure, UndoLine } from "./messages.js";
-
-// Within this distance of the end the person counts as being there.
-const END_PX = 48;
+import { useRowList } from "./row-list.js";
 
 // Older messages are asked for before the person sees the top.
-const TOP_PX = 400;
+const TOP_PX = 800;
+
+// How long a message that was looked for stays marked.
+const MARKED_MS = 2500;
 
 export function Conversation({ chatId }) {
   const { t, store, actions, ui } = useApp();
   const chat = store.chat(chatId);
   const messages = useComputed(() => chat.value.messages);
-  const loaded = useComputed(() => chat.value.loaded);
-  const frame = useRef(null);
-  const column = useRef(null);
-  const { atEnd, onScroll, toEnd } = useSteadyScroll(frame, column);
+  const cleared = useComputed(() => chat.value.cleared);
+  const loaded = useComputed(() => chat.value.loaded).value;
+  const rows = useComputed(() => withLines(messages.value, cleared.value)).value;
+  const { frame, parts, atEnd, onScroll, toEnd, show } = useRowList(rows.map((row) => row.key));
+  const marked = useTarget(chatId, loaded, show);
 
   const { followed } = ui;
   const seen = useRef(followed.value);
@@ -30,47 +32,76 @@ export function Conversation({ chatId }) {
     seen.current = followed.value;
   }, [followed.value]);
   const scrolled = ({ currentTarget }) => {
-    onScroll(currentTarget);
+    onScroll();
     if (currentTarget.scrollTop < TOP_PX) actions.loadOlder(chatId);
   };
   return html`<div class="conversation">
     <div class="scroll" ref=${frame} onScroll=${scrolled} tabindex="0" role="region" aria-label=${t("conversation.label")} data-conversation=${chatId}>
-      <div class="column" ref=${column} data-loaded=${loaded.value}>
-        ${loaded.value ? html`<${Rows} chat=${chat} messages=${messages.value} chatId=${chatId} />` : html`<p class="loading">${t("conversation.loading")}</p>`}
+      <div class="column" data-loaded=${loaded}>
+        ${loaded ? html`<${Column} chat=${chat} chatId=${chatId} rows=${rows} parts=${parts} marked=${marked} />` : html`<p class="loading">${t("conversation.loading")}</p>`}
       </div>
     </div>
     ${!atEnd && html`<button type="button" class="to-end" onClick=${toEnd}><${Icon} name="down" />${t("conversation.toEnd")}</button>`}
   </div>`;
 }
 
-function Rows({ chat, chatId, messages }) {
+/** Brings the message that the person looks for into view and marks it for a moment; returns its id meanwhile. */
+function useTarget(chatId, loaded, show) {
+  const { ui } = useApp();
+  const target = ui.target.value;
+  const [marked, setMarked] = useState(null);
+  useEffect(() => {
+    if (!loaded || target?.chatId !== chatId) return;
+    ui.clearTarget();
+    show(String(target.messageId), (row) => {
+      const message = row.firstElementChild;
+      message.tabIndex = -1;
+      message.focus({ preventScroll: true });
+      setMarked(row.dataset.row);
+    });
+  }, [loaded, target]);
+  useEffect(() => {
+    if (!marked) return undefined;
+    const timer = setTimeout(() => setMarked(null), MARKED_MS);
+    return () => clearTimeout(timer);
+  }, [marked]);
+  return marked;
+}
+
+function Column({ chat, chatId, rows, parts, marked }) {
   const { outbox } = useApp();
-  const cleared = useComputed(() => chat.value.cleared).value;
   const hasMore = useComputed(() => chat.value.hasMore).value;
   const pending = useComputed(() => outbox.entries.value.filter((entry) => entry.chatId === chatId)).value;
-  const arrived = new Set(messages.map((message) => message.client_id));
+  const arrived = useMemo(() => new Set(rows.map(({ message }) => message?.client_id)), [rows]);
+  const lastUser = useMemo(() => rows.findLastIndex(({ message }) => message?.role === "user"), [rows]);
+  const noLines = useMemo(() => rows.every((row) => row.message), [rows]);
   const waiting = pending.filter((entry) => !arrived.has(entry.clientId));
-  const lastUser = messages.findLastIndex((message) => message.role === "user");
-  const empty = messages.length + waiting.length + cleared.length === 0;
+  const draw = (index) => {
+    const { key, message, line } = rows[index];
+    return html`<div class="row" key=${key} data-row=${key} data-marked=${marked === key}>
+      ${line ? html`<${ClearedLine} chatId=${chatId} line=${line} />` : html`<${MessageRow} chat=${chat} message=${message} retryable=${index >= lastUser} />`}
+    </div>`;
+  };
   return html`
     ${hasMore && html`<${Earlier} chatId=${chatId} />`}
-    ${empty && html`<${EmptyChat} />`}
-    ${withLines(messages, cleared).map(({ message, line, index }) =>
-      line
-        ? html`<${ClearedLine} key=${`cleared-${line.seq}`} chatId=${chatId} line=${line} />`
-        : html`<${MessageRow} key=${message.id} chat=${chat} message=${message} retryable=${index >= lastUser} />`,
-    )}
-    ${cleared.length === 0 && html`<${UndoLine} chat=${chat} chatId=${chatId} />`}
-    ${waiting.map((entry) => html`<${PendingMessage} key=${entry.clientId} entry=${entry} />`)}
-    <${TurnState} chat=${chat} chatId=${chatId} />`;
+    ${rows.length + waiting.length === 0 && html`<${EmptyChat} />`}
+    <div class="rows" data-rows>
+      ${parts.map((part, i) => ("room" in part ? html`<${Room} key=${`room-${i}`} height=${part.room} />` : draw(part.index)))}
+    </div>
+    ${noLines && html`<${UndoLine} chat=${chat} chatId=${chatId} />`}
+    <${TurnState} chat=${chat} chatId=${chatId} />
+    ${waiting.map((entry) => html`<${PendingMessage} key=${entry.clientId} entry=${entry} />`)}`;
 }
+
+/** Stands for rows that are not drawn. */
+const Room = ({ height }) => html`<div style=${{ height: `${height}px` }}></div>`;
 
 /** Messages with each cleared line after the last message that stood before it. */
 function withLines(messages, cleared) {
-  const rows = messages.map((message, index) => ({ message, index }));
+  const rows = messages.map((message) => ({ key: String(message.id), message }));
   for (const line of cleared) {
     const place = rows.findLastIndex((row) => (row.line ? row.line.seq < line.seq : row.message.id <= line.afterId));
-    rows.splice(place + 1, 0, { line });
+    rows.splice(place + 1, 0, { key: `cleared-${line.seq}`, line });
   }
   return rows;
 }
@@ -101,40 +132,4 @@ function TurnState({ chat, chatId }) {
 function untoldProblem({ problem, messages }) {
   const told = problem && messages.some((message) => message.turn_id === problem.turnId && (message.status === "failed" || message.metrics?.error));
   return told ? null : problem;
-}
-
-/** Keeps the end in view while the person is there, and what they read where it is while they are not. */
-function useSteadyScroll(frame, column) {
-  const held = useRef({ following: true, row: null, top: 0 });
-  const [atEnd, setAtEnd] = useState(true);
-
-  const onScroll = (element) => {
-    const { scrollHeight, scrollTop, clientHeight } = element;
-    const following = scrollHeight - scrollTop - clientHeight < END_PX;
-    held.current = following ? { following } : { following, ...firstRowInView(element, column.current) };
-    setAtEnd(following);
-  };
-  const toEnd = () => {
-    held.current = { following: true };
-    frame.current.scrollTop = frame.current.scrollHeight;
-    setAtEnd(true);
-  };
-  useEffect(() => {
-    const element = frame.current;
-    const observer = new ResizeObserver(() => {
-      const { following, row, top } = held.current;
-      if (following) element.scrollTop = element.scrollHeight;
-      else if (row?.isConnected) element.scrollTop += row.getBoundingClientRect().top - top;
-    });
-    observer.observe(column.current);
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
-  return { atEnd, onScroll, toEnd };
-}
-
-function firstRowInView(element, column) {
-  const edge = element.getBoundingClientRect().top;
-  const row = [...column.children].find((child) => child.dataset.messageId && child.getBoundingClientRect().bottom > edge);
-  return { row, top: row?.getBoundingClientRect().top };
 }

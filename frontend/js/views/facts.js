@@ -3,6 +3,7 @@
 
 import { useComputed } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { keepsComposing, Revealed } from "./controls.js";
 import { useApp, useReply, useRunning } from "./context.js";
 import { html } from "./html.js";
@@ -41,7 +42,7 @@ function Group({ name, amount, children }) {
 }
 
 function Prompts({ chatId, prompts }) {
-  const { t, ui, actions, dateTime } = useApp();
+  const { t, ui, actions, when, dateTime } = useApp();
   const running = useRunning(chatId);
   const inForce = prompts.find((prompt) => prompt.status === "applied")?.version ?? 0;
   const amount = inForce ? t("facts.version", { version: String(inForce) }) : "—";
@@ -52,7 +53,7 @@ function Prompts({ chatId, prompts }) {
   return html`<${Group} name="prompts" amount=${amount}><ul>${prompts.map(({ version, status, created_at }) => {
     const name = t("facts.version", { version: String(version) });
     return html`<li class="fact" key=${version} data-version=${version} data-status=${status}>
-      <span class="fact-text">${name} <span class="chip">${t(`status.${status}`)}</span><small>${dateTime(created_at)}</small></span>
+      <span class="fact-text">${name} <span class="chip">${t(`status.${status}`)}</span><small title=${dateTime(created_at)}>${when(created_at)}</small></span>
       <${IconButton} name="compare" label=${`${t("facts.compare")}: ${name}`} data-action="compare" onClick=${() => compare(version)} />
       ${status === "draft" && html`<${IconButton} name="check" label=${`${t("action.apply")}: ${name}`} data-action="apply" disabled=${running}
         onClick=${() => actions.invoke(chatId, "system_prompt_apply", { version })} />`}
@@ -104,7 +105,7 @@ function TaskEditor({ chatId, task, close }) {
   };
   const onKeyDown = (event) => {
     keepsComposing(event);
-    if (event.key !== "Escape" || event.isComposing) return;
+    if (event.key !== "Escape" || isComposing(event)) return;
     event.preventDefault();
     close();
   };
@@ -150,7 +151,7 @@ function Notes({ chatId, notes }) {
 }
 
 function Snapshots({ chatId, snapshots }) {
-  const { t, number, dateTime, ui, actions } = useApp();
+  const { t, number, when, dateTime, ui, actions } = useApp();
   const running = useRunning(chatId);
   // What comes of these two is a card: on a narrow page the panel must not hide it.
   const show = (tool, args) => {
@@ -160,7 +161,7 @@ function Snapshots({ chatId, snapshots }) {
   };
   return html`<${Group} name="snapshots" amount=${number(snapshots.length)}>
     <ul>${snapshots.map(({ id, label, created_at }) => html`<li class="fact" key=${id} data-snapshot-id=${id}>
-      <span class="fact-text"><bdi><${Revealed} text=${label} /></bdi><small>${dateTime(created_at)}</small></span>
+      <span class="fact-text"><bdi><${Revealed} text=${label} /></bdi><small title=${dateTime(created_at)}>${when(created_at)}</small></span>
       <${IconButton} name="compare" label=${`${t("facts.compareWithNow")}: ${label}`} data-action="compare" disabled=${running} onClick=${() => show("snapshot_diff", { a: id })} />
       <${IconButton} name="restore" label=${`${t("action.restore")}: ${label}`} data-action="restore" disabled=${running} onClick=${() => show("snapshot_restore", { id })} />
     </li>`)}</ul>

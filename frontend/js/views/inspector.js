@@ -1,18 +1,20 @@
-// What the model would be sent now, by part, and what is withheld from it and why.
+// What the model sees: the next request by part and what is withheld from it and why, and the request that went out last.
 
 import { useComputed } from "@preact/signals";
-import { useApp, useReply } from "./context.js";
+import { useEffect, useId, useState } from "preact/hooks";
+import { useApp } from "./context.js";
 import { Facts } from "./facts.js";
 import { html } from "./html.js";
-import { IconButton } from "./icons.js";
+import { Icon, IconButton } from "./icons.js";
+import { ErrorText } from "./messages.js";
+import { Meter, Parts, partsOf, ToolText } from "./request-parts.js";
+import { Sent } from "./sent.js";
+import { Withheld } from "./withheld.js";
 
-const emptyChat = { context: null, turn: null };
-
-const PARTS = ["prompt", "tools", "history", "state", "new"];
+const emptyChat = { context: null, turn: null, messages: [] };
 
 export function Inspector({ chatId }) {
   const { t, preferences, ui } = useApp();
-  const inspection = useInspection(chatId);
   const close = () => {
     preferences.inspector.value = false;
     ui.closeDrawer();
@@ -20,65 +22,99 @@ export function Inspector({ chatId }) {
   return html`<aside class="inspector" id="inspector" aria-labelledby="inspector-title" data-inspector>
     <header><h2 id="inspector-title">${t("inspector.title")}</h2><span class="grow"></span>
       <${IconButton} name="close" label=${t("inspector.close")} onClick=${close} /></header>
-    ${inspection ? html`<${Parts} chatId=${chatId} inspection=${inspection} />` : html`<p class="muted small">${t(chatId ? "inspector.loading" : "inspector.none")}</p>`}
-    ${chatId && html`<${Facts} chatId=${chatId} />`}
+    ${chatId ? html`<${Requests} chatId=${chatId} /><${Facts} chatId=${chatId} />` : html`<p class="muted small">${t("inspector.none")}</p>`}
   </aside>`;
 }
 
-/** Asked for again whenever the context may have changed. */
-function useInspection(chatId) {
-  const { store, actions } = useApp();
+function Requests({ chatId }) {
+  const { t, store } = useApp();
+  const [view, setView] = useState("next");
   const chat = useComputed(() => (chatId ? store.chat(chatId).value : emptyChat));
-  const context = useComputed(() => chat.value.context).value;
-  const idle = useComputed(() => chat.value.turn === null).value;
+  const metrics = useComputed(() => lastReplyOf(chat.value)?.metrics ?? null).value;
+  const tab = (name) => html`<button type="button" aria-pressed=${view === name} data-view=${name} onClick=${() => setView(name)}>${t(`inspector.${name}`)}</button>`;
+  return html`
+    <div class="views" role="group" aria-label=${t("inspector.views")}>${tab("next")}${tab("sent")}</div>
+    ${metrics?.prompt_cut && html`<${CutAlarm} chatId=${chatId} metrics=${metrics} />`}
+    ${view === "next" ? html`<${Next} chatId=${chatId} chat=${chat} metrics=${metrics} />` : html`<${LastSent} chatId=${chatId} chat=${chat} />`}`;
+}
+
+const lastReplyOf = ({ messages }) => messages.findLast(({ role, is_ephemeral, status }) => role === "assistant" && is_ephemeral === 0 && status !== "streaming");
+
+function CutAlarm({ chatId, metrics }) {
+  const { t, ui } = useApp();
+  const { prompt_tokens: counted, estimated_prompt_tokens: estimated } = metrics;
+  return html`<div class="cut-alarm" role="group" aria-label=${t("cut.title")} data-alarm="prompt-cut">
+    <h3><${Icon} name="alert" />${t("cut.title")}</h3>
+    <p>${t("cut.numbers", { counted, estimated })}</p>
+    <p>${t("cut.advice")}</p>
+    <button type="button" class="button small" data-action="parameters" onClick=${() => ui.openDialog("parameters", { chatId })}><${Icon} name="sliders" />${t("parameters.title")}</button>
+  </div>`;
+}
+
+function Next({ chatId, chat, metrics }) {
+  const { t, actions, store } = useApp();
+  const causes = useCauses(chat);
   const choices = useComputed(() => choicesOf(store.workspace.value.chats[chatId])).value;
-  const ready = context !== null && store.workspace.value.connection === "open";
-  return useReply(() => actions.inspect(chatId), ready, [context, idle, choices]);
+  const models = useComputed(() => store.workspace.value.models).value;
+  const { reply: inspection, error, again } = useAnswer(() => actions.inspect(chatId), useReady(chat), [...causes, choices, models]);
+  if (error) return html`<${Failure} error=${error} again=${again} />`;
+  if (!inspection) return html`<p class="muted small">${t("inspector.loading")}</p>`;
+  return html`<${NextRequest} chatId=${chatId} inspection=${inspection} counted=${metrics?.prompt_tokens} />`;
 }
 
 const choicesOf = (chat) => JSON.stringify([chat?.model, chat?.families_off]);
 
-function Parts({ chatId, inspection }) {
+function LastSent({ chatId, chat }) {
+  const { t, actions } = useApp();
+  const { reply, error, again } = useAnswer(() => actions.sent(chatId), useReady(chat), useCauses(chat));
+  if (error) return html`<${Failure} error=${error} again=${again} />`;
+  if (!reply) return html`<p class="muted small">${t("inspector.loading")}</p>`;
+  return html`<${Sent} sent=${reply.sent} />`;
+}
+
+const useReady = (chat) => {
+  const { store } = useApp();
+  return useComputed(() => chat.value.context !== null && store.workspace.value.connection === "open").value;
+};
+
+/** What may change either request: the context, and a turn's beginning and end. */
+const useCauses = (chat) => [useComputed(() => chat.value.context).value, useComputed(() => chat.value.turn === null).value];
+
+/** The newest answer to `ask()` or the error that came instead; asked after each change of `causes`, and by `again()`. */
+function useAnswer(ask, ready, causes) {
+  const [answer, setAnswer] = useState({ reply: null, error: null });
+  const [tries, setTries] = useState(0);
+  useEffect(() => {
+    if (!ready) return undefined;
+    let current = true;
+    ask()
+      .then((reply) => current && setAnswer({ reply, error: null }))
+      .catch((error) => {
+        if (!error.code) throw error;
+        if (current && error.code !== "disconnected") setAnswer({ reply: null, error });
+      });
+    return () => (current = false);
+  }, [ready, tries, ...causes]);
+  return { ...answer, again: () => setTries((count) => count + 1) };
+}
+
+function Failure({ error, again }) {
+  const { t } = useApp();
+  return html`<div class="failure" data-inspector-error=${error.code}><${Icon} name="alert" /><${ErrorText} error=${error} />
+    <button type="button" class="button small" data-action="again" onClick=${again}><${Icon} name="retry" />${t("message.retry")}</button></div>`;
+}
+
+function NextRequest({ chatId, inspection, counted }) {
   const { t, number } = useApp();
-  const parts = partsOf(inspection);
-  const estimated = inspection.context?.token_count !== "exact";
+  const parts = partsOf(inspection, inspection.families);
   const { total_tokens: total, num_ctx: limit } = inspection;
   return html`
-    <p class="total">${estimated && html`<span title=${t("inspector.estimated")}>≈ </span>`}${number(total)}${limit ? ` / ${number(limit)}` : ""} <span class="muted">${t("inspector.tokens", { count: total })}</span></p>
-    <${Meter} parts=${parts} limit=${limit ?? total} />
-    <ul class="parts">${parts.map((part) => html`<${Part} key=${part.name} part=${part}>${part.name === "tools" && html`<${Families} chatId=${chatId} inspection=${inspection} />`}<//>`)}</ul>
-    <${Withheld} withheld=${inspection.withheld} />`;
-}
-
-function partsOf({ messages, tools, tools_tokens, families = [] }) {
-  const parts = PARTS.map((name) => {
-    const held = messages.filter((message) => message.part === name);
-    return name === "tools"
-      ? { name, tokens: tools_tokens, count: tools.length, texts: [] }
-      : { name, tokens: sum(held), count: held.length, texts: held.map((message) => ({ label: message.tool_name ?? message.role, text: textOf(message) })) };
-  });
-  return parts.filter((part) => part.count > 0 || (part.name === "tools" && families.length > 0));
-}
-
-const sum = (items) => items.reduce((total, item) => total + (item.tokens ?? 0), 0);
-
-function textOf({ content, tool_calls: calls }) {
-  const called = (calls ?? []).map((call) => `→ ${call.function?.name ?? call.name} ${JSON.stringify(call.function?.arguments ?? call.arguments ?? {})}`);
-  return [content, ...called].filter(Boolean).join("\n");
-}
-
-function Meter({ parts, limit }) {
-  return html`<div class="meter" aria-hidden="true">${parts.map(({ name, tokens }) => html`<i key=${name} class=${`part-${name}`} style=${{ width: `${Math.min(100, (tokens / limit) * 100)}%` }}></i>`)}</div>`;
-}
-
-function Part({ part, children }) {
-  const { t, number } = useApp();
-  return html`<li data-part=${part.name}><details><summary>
-      <span class=${`swatch part-${part.name}`}></span><span>${t(`part.${part.name}`, { count: part.count })}</span><b>${number(part.tokens)}</b>
-    </summary>
-    ${children}
-    ${part.texts.map(({ label, text }, i) => html`<div class="sent-text" key=${i}><span class="muted">${label}</span><pre tabindex="0">${text || "—"}</pre></div>`)}
-  </details></li>`;
+    <p class="total"><span title=${t("inspector.estimated")}>≈ </span>${number(total)}${limit ? ` / ${number(limit)}` : ""} <span class="muted">${t("inspector.tokens", { count: limit || total })}</span></p>
+    <${Meter} parts=${parts} limit=${limit ?? total} counted=${counted} />
+    ${counted && html`<p class="muted small counted" data-counted=${counted}>${t("inspector.counted", { count: counted })}</p>`}
+    <${Parts} parts=${parts}>${(part) => part.name === "tools" && html`<${Families} chatId=${chatId} inspection=${inspection} />`}<//>
+    <${Withheld} chatId=${chatId} withheld=${inspection.withheld} />
+    <${Saved} tokens=${inspection.context.saved_tokens} />`;
 }
 
 /** What the model can call now, what it costs, and a switch for each family of it. */
@@ -104,17 +140,21 @@ function FamilyRow({ family, on, tools, change }) {
   </div>`;
 }
 
-function ToolText({ tool }) {
-  const { number } = useApp();
-  return html`<details class="sent-text"><summary><code>${tool.name}</code><span>${number(tool.tokens)}</span></summary><pre tabindex="0">${tool.description}</pre></details>`;
-}
-
-function Withheld({ withheld }) {
+/** What the chat's model was spared; the definition shows on hover and on focus, until Escape. */
+function Saved({ tokens }) {
   const { t, number } = useApp();
-  if (!withheld?.length) return html`<p class="muted small">${t("withheld.none")}</p>`;
-  const reasons = [...new Set(withheld.map((item) => item.reason))];
-  return html`<section class="withheld" data-withheld><h3>${t("withheld.title")}</h3><ul>${reasons.map((reason) => {
-    const items = withheld.filter((item) => item.reason === reason);
-    return html`<li key=${reason} data-reason=${reason}><span>${t(`withheld.${reason}`, { count: items.length })}</span><b>${number(sum(items))}</b></li>`;
-  })}</ul></section>`;
+  const [shown, setShown] = useState(false);
+  const id = useId();
+  const show = () => setShown(true);
+  const hide = () => setShown(false);
+  const onKeyDown = (event) => {
+    if (event.key !== "Escape" || !shown) return;
+    event.stopPropagation();
+    hide();
+  };
+  return html`<div class="saved" data-saved=${tokens} onMouseEnter=${show} onMouseLeave=${({ currentTarget }) => currentTarget.contains(document.activeElement) || hide()}>
+    <span>${t("saved.label")}</span>
+    <button type="button" class="link" aria-describedby=${id} onFocus=${show} onBlur=${hide} onClick=${show} onKeyDown=${onKeyDown}>${number(tokens)} ${t("inspector.tokens", { count: tokens })}</button>
+    <p role="tooltip" id=${id} hidden=${!shown}>${t("saved.what")}</p>
+  </div>`;
 }

@@ -1,25 +1,72 @@
 // Draws Markdown block by block: a finished block of a streaming reply is never drawn again.
 
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useReducer, useRef } from "preact/hooks";
 import { growBlocks, splitBlocks } from "../blocks.js";
 import { renderBlock } from "../markdown.js";
-import { useCopy, CopyButton } from "./controls.js";
+import { CodeBlock } from "./code-block.js";
+import { useCopy } from "./controls.js";
 import { useApp } from "./context.js";
 import { html, memo } from "./html.js";
 
+// What a frame can draw. A longer text comes as if it streamed, and nobody waits for its end.
+const STEP_CHARACTERS = 12_000;
+
+// A block that takes longer to draw is drawn anew for a quarter of the time at most, however fast it grows.
+const SLOW_MS = 24;
+const REST_FACTOR = 3;
+
+// To draw this much again whenever it comes into view would be seen: its row stays (views/row-list.js).
+const KEPT_CHARACTERS = 60_000;
+
 export function Markdown({ text, streaming = false }) {
-  const blocks = useRef([]);
-  blocks.current = streaming ? growBlocks(blocks.current, text) : splitBlocks(text);
-  const shown = blocks.current.filter((block) => block.token.type !== "space" && block.token.type !== "def");
-  return html`<div class="prose" dir="auto">${shown.map((block, i) => html`<${Block} key=${i} ...${block} />`)}</div>`;
+  const pace = usePace(text);
+  const growing = streaming || pace.drawn < text.length;
+  const blocks = useBlocks(text.slice(0, pace.drawn), growing);
+  pace.block = blocks.at(-1)?.raw.length ?? 0;
+  const shown = blocks.filter((block) => block.token.type !== "space" && block.token.type !== "def");
+  return html`<div class="prose" dir="auto" data-kept=${text.length > KEPT_CHARACTERS || undefined}>
+    ${shown.map((block, i) => html`<${Block} key=${i} ...${block} finished=${!growing || i < shown.length - 1} />`)}
+  </div>`;
+}
+
+/** How much of the text to draw now, `drawn`: a step more than before, and no more while the page rests from a slow one. */
+function usePace(text) {
+  const [, draw] = useReducer((count) => count + 1, 0);
+  const pace = useRef({ drawn: 0, block: 0, restsUntil: 0 }).current;
+  const began = performance.now();
+  const rest = pace.restsUntil - began;
+  // The last block is drawn anew with each step, so the steps grow with it.
+  const reached = rest > 0 ? pace.drawn : pace.drawn + STEP_CHARACTERS + pace.block;
+  pace.drawn = Math.min(text.length, reached);
+  useLayoutEffect(() => {
+    const now = performance.now();
+    if (now - began > SLOW_MS) pace.restsUntil = now + REST_FACTOR * (now - began);
+  });
+  useEffect(() => {
+    if (pace.drawn === text.length) return undefined;
+    const timer = rest > 0 ? setTimeout(draw, rest) : requestAnimationFrame(draw);
+    return () => (rest > 0 ? clearTimeout(timer) : cancelAnimationFrame(timer));
+  });
+  return pace;
+}
+
+function useBlocks(text, growing) {
+  const held = useRef({ text: null, growing, blocks: [] });
+  if (held.current.text !== text || held.current.growing !== growing) {
+    const grown = growBlocks(held.current.blocks, text);
+    // A definition at the end makes links of what stands before it.
+    const blocks = !growing && grown.some((block) => block.linked) ? splitBlocks(text) : grown;
+    held.current = { text, growing, blocks };
+  }
+  return held.current.blocks;
 }
 
 const Block = memo(
-  ({ token }) => (token.type === "code" ? html`<${CodeBlock} language=${token.lang ?? ""} text=${token.text} />` : html`<${HtmlBlock} token=${token} />`),
-  (a, b) => a.raw === b.raw && a.linked === b.linked,
+  ({ token, finished, goesOn }) => (token.type === "code" ? html`<${CodeBlock} language=${token.lang ?? ""} text=${token.text} finished=${finished} />` : html`<${HtmlBlock} token=${token} goesOn=${goesOn} />`),
+  (a, b) => a.raw === b.raw && a.linked === b.linked && (a.finished === b.finished || a.token.type !== "code"),
 );
 
-function HtmlBlock({ token }) {
+function HtmlBlock({ token, goesOn }) {
   const { t } = useApp();
   const element = useRef(null);
   const [, copy] = useCopy();
@@ -29,7 +76,7 @@ function HtmlBlock({ token }) {
     fragment.querySelectorAll("pre").forEach((pre) => addCopyButton(pre, label, copy));
     element.current.replaceChildren(fragment);
   }, [token, label]);
-  return html`<div class="block" ref=${element}></div>`;
+  return html`<div class=${goesOn ? "block goes-on" : "block"} ref=${element}></div>`;
 }
 
 // Code inside a list or a quote is part of a sanitised block; its button is added beside the text.
@@ -40,12 +87,4 @@ function addCopyButton(pre, label, copy) {
   pre.tabIndex = 0;
   pre.replaceWith(frame);
   frame.append(pre, button);
-}
-
-function CodeBlock({ language, text }) {
-  const { t } = useApp();
-  return html`<figure class="code" dir="ltr">
-    <figcaption><span>${language.split(/\s/)[0].slice(0, 40)}</span><${CopyButton} text=${text} label=${t("copy.code")} /></figcaption>
-    <pre tabindex="0"><code>${text}</code></pre>
-  </figure>`;
 }

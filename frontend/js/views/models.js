@@ -1,72 +1,69 @@
-// Which model answers in this chat, and what to do when none does.
+// Which model answers in this chat, as a button in the bar that opens the choice, and the models that are on their way.
 
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { modelOf } from "../selectors.js";
-import { Command } from "./controls.js";
+import { place } from "./controls.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
-import { Icon, IconButton } from "./icons.js";
+import { Icon } from "./icons.js";
+import { percentOf } from "./pull-progress.js";
 
-const SUGGESTED_MODEL = "qwen3:4b";
+const LIST = "./model-list.js";
 
 export function ModelPicker({ chatId }) {
   const { t, store, actions } = useApp();
   const workspace = store.workspace.value;
-  const chat = workspace.chats[chatId];
-  const model = modelOf(workspace, chat);
-  if (!model) return html`<span class="model none" data-backend="none">${t("model.none")}</span>`;
-  return html`<label class="model" data-backend=${workspace.modelBackend}>
-    <span class="visually-hidden">${t("model.label")}</span>
-    <${Icon} name="chip" />
-    <select value=${model.name} disabled=${!chat} onChange=${(event) => actions.chooseModel(chatId, event.target.value)}>
-      <optgroup label=${t(`backend.${workspace.modelBackend}`)}>
-        ${model.missing && html`<option value=${model.name}>${t("model.missing", { name: model.name })}</option>`}
-        ${workspace.models.map((one) => html`<option key=${one.name} value=${one.name}>${describe(one)}</option>`)}
-      </optgroup>
-    </select>
-  </label>`;
-}
-
-function describe({ name, parameter_size: size, context_length: context }) {
-  const shown = [name, size && !name.toLowerCase().includes(size.toLowerCase()) ? size : null, context ? `${Math.round(context / 1024)}k` : null];
-  return shown.filter(Boolean).join(" · ");
-}
-
-/** What the person should know about who answers; at most one notice at a time. */
-export function ModelNotice({ chatId }) {
-  const { t, store, preferences } = useApp();
-  const workspace = store.workspace.value;
-  if (!workspace.modelBackend) return null;
   const model = modelOf(workspace, workspace.chats[chatId]);
-  if (!model) return html`<${NoModel} workspace=${workspace} />`;
-  if (model.missing) return html`<${MissingModel} name=${model.name} />`;
-  if (workspace.modelBackend === "embedded" && !preferences.seenEmbedded.value) {
-    return html`<${Embedded} close=${() => (preferences.seenEmbedded.value = true)} />`;
-  }
-  const canCall = !model.capabilities || model.capabilities.includes("tools");
-  return canCall ? null : html`<p class="model-line" data-notice="no-tools"><${Icon} name="wrench" />${t("notice.noTools", { name: model.name })}</p>`;
+  const button = useRef(null);
+  const popover = useRef(null);
+  const id = useId();
+  const [List, setList] = useState(null);
+  const [open, setOpen] = useState(false);
+  const show = ({ newState }) => {
+    setOpen(newState === "open");
+    if (newState === "open" && !List) import(LIST).then(({ ModelList }) => setList(() => ModelList)).catch(() => actions.report({ code: "disconnected" }));
+  };
+  const name = nameOf(model, workspace.modelBackend, t);
+  return html`<${Pulls} />
+    <button type="button" ref=${button} class=${model && !model.missing ? "model" : "model none"} data-backend=${workspace.modelBackend ?? "none"} data-model-picker
+      aria-label=${`${t("model.label")}: ${name}`} title=${name} aria-haspopup="dialog" aria-expanded=${open} popovertarget=${id}>
+      <${Icon} name="chip" /><span class="model-name" dir="auto">${name}</span><${Icon} name="chevron" /></button>
+    <div id=${id} ref=${popover} popover="auto" class="model-popover" role="dialog" aria-label=${t("model.label")} onToggle=${show}
+      onKeyDown=${(event) => event.key === "Escape" && event.stopPropagation()}>
+      ${open && List && html`<${List} chatId=${chatId} close=${() => popover.current.hidePopover()} ready=${() => place(popover.current, button.current, "end")} />`}
+    </div>`;
 }
 
-function NoModel({ workspace }) {
-  const { t } = useApp();
-  const { modelBackend, modelServer } = workspace;
-  const title = modelBackend === "none" ? t(modelServer ? "notice.noServerAt" : "notice.noServer", { address: modelServer }) : t("notice.noModels");
-  return html`<section class="notice-box" data-notice="no-model"><h2>${title}</h2><p>${t("notice.getModel")}</p>
-    <${Command} text=${`ollama pull ${SUGGESTED_MODEL}`} /><${CheckAgain} /></section>`;
+function nameOf(model, backend, t) {
+  if (!model) return t("model.none");
+  if (model.missing) return t("model.missing", { name: model.name });
+  return backend === "embedded" ? t("model.embedded", { name: model.name }) : model.name;
 }
 
-function MissingModel({ name }) {
-  const { t } = useApp();
-  return html`<section class="notice-box" data-notice="missing-model"><h2>${t("model.missing", { name })}</h2><p>${t("notice.missing")}</p>
-    <${Command} text=${`ollama pull ${name}`} /><${CheckAgain} /></section>`;
+/** A line for the models that are being fetched, which goes on when their dialog is closed. */
+function Pulls() {
+  const { t, store, ui } = useApp();
+  const pulls = Object.values(store.workspace.value.pulls);
+  const running = pulls.filter((pull) => pull.status === "running");
+  useAnnouncements(pulls);
+  if (!running.length) return null;
+  const [first] = running;
+  const percent = percentOf(first);
+  const share = percent === null ? "…" : `${percent} %`;
+  const label = running.length > 1 ? t("pull.several", { count: running.length }) : t("pull.running", { name: first.name });
+  return html`<button type="button" class="pulling" data-pulling=${first.name} title=${label} aria-label=${`${label}: ${share}`} onClick=${() => ui.openDialog("pull")}>
+    <${Icon} name="download" /><span>${share}</span></button>`;
 }
 
-function CheckAgain() {
-  const { t, actions } = useApp();
-  return html`<button type="button" class="button small" data-action="refresh-models" onClick=${() => actions.refreshModels()}><${Icon} name="retry" />${t("notice.checkAgain")}</button>`;
-}
-
-function Embedded({ close }) {
-  const { t } = useApp();
-  return html`<section class="notice-box quiet" data-notice="embedded"><h2>${t("notice.embeddedTitle")}</h2><p>${t("notice.embeddedBody")}</p>
-    <${Command} text=${`ollama pull ${SUGGESTED_MODEL}`} /><${CheckAgain} /><${IconButton} name="close" class="corner" label=${t("notice.understood")} onClick=${close} /></section>`;
+function useAnnouncements(pulls) {
+  const { t, ui } = useApp();
+  const known = useRef(null);
+  useEffect(() => {
+    const before = known.current;
+    known.current = Object.fromEntries(pulls.map(({ name, status }) => [name, status]));
+    if (!before) return;
+    for (const { name, status } of pulls) {
+      if (before[name] === "running" && status !== "running") ui.announce(`${name}: ${t(`pull.${status}`)}`);
+    }
+  });
 }

@@ -1,6 +1,7 @@
 // The tools by hand: a menu of families and tools, and a small form made from a tool's JSON schema.
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { fieldsOf, readFields } from "../tools.js";
 import { keepsComposing } from "./controls.js";
 import { useApp } from "./context.js";
@@ -66,7 +67,7 @@ export function ToolForm({ chatId, tool, close, running }) {
   }, []);
 
   const onKeyDown = (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
+    if (isComposing(event)) return;
     if (event.key === "Escape") {
       event.preventDefault();
       close();

@@ -9,29 +9,41 @@ import { Conversation } from "./conversation.js";
 import { Dialogs } from "./dialogs.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
-import { Inspector } from "./inspector.js";
+import { later } from "./later.js";
 import { ErrorText } from "./messages.js";
-import { ModelNotice, ModelPicker } from "./models.js";
-import { PreferenceButtons } from "./preference-buttons.js";
+import { ModelNotice } from "./model-notice.js";
+import { ModelPicker } from "./models.js";
+import { NotifyOffer, PreferenceButtons } from "./preference-buttons.js";
 import { Tabs, tabId } from "./tabs.js";
+import { TemporaryLine } from "./temporary.js";
+
+const INSPECTOR = "./inspector.js";
+const useInspector = later(() => import(INSPECTOR));
 
 export function Workspace() {
-  const { store, preferences, ui } = useApp();
+  const { t, store, preferences, ui } = useApp();
   const active = useComputed(() => store.tabs.value.active).value;
   const connection = useComputed(() => store.workspace.value.connection).value;
   const drawer = ui.drawer.value;
   return html`<div class="app" data-connection=${connection} data-drawer=${drawer} data-inspector-open=${preferences.inspector.value}>
+    <a class="skip" href="#panel">${t("skip.toTalk")}</a>
     <${Bar} chatId=${active} />
     <${ChatList} />
-    <main class="talk" id="panel">
+    <main class="talk" id="panel" tabindex="-1">
       <${ConnectionLine} />
       ${active ? html`<${Talk} key=${active} chatId=${active} />` : html`<${NoChat} />`}
     </main>
-    ${(preferences.inspector.value || drawer === "inspector") && html`<${Inspector} key=${active} chatId=${active} />`}
+    ${(preferences.inspector.value || drawer === "inspector") && html`<${Inspector} chatId=${active} />`}
     ${drawer && html`<button type="button" class="scrim" tabindex="-1" aria-hidden="true" onClick=${ui.closeDrawer}></button>`}
     <${Dialogs} />
     <div class="visually-hidden" role="status" aria-live="polite">${ui.announcement}</div>
   </div>`;
+}
+
+/** Its place is kept until it has come. */
+function Inspector({ chatId }) {
+  const inspector = useInspector();
+  return inspector ? html`<${inspector.Inspector} key=${chatId} chatId=${chatId} />` : html`<aside class="inspector" aria-hidden="true"></aside>`;
 }
 
 function Bar({ chatId }) {
@@ -44,6 +56,7 @@ function Bar({ chatId }) {
     <${Tabs} />
     <${IconButton} name="plus" class="new-tab" label=${t("chat.new")} onClick=${() => actions.createChat()} />
     <span class="grow"></span>
+    <${IconButton} name="search" label=${t("search.title")} aria-keyshortcuts="Control+K" data-action="search" onClick=${ui.openSearch} />
     <${ModelPicker} chatId=${chatId} />
     <${InspectorButton} />
     <div class="bar-preferences"><${PreferenceButtons} /></div>
@@ -65,9 +78,11 @@ function Talk({ chatId }) {
     <${Conversation} chatId=${chatId} />
     <div class="foot">
       <${Problem} />
+      <${NotifyOffer} />
       <${ModelNotice} chatId=${chatId} />
       <${Banner} chatId=${chatId} />
       <${TtlChip} chatId=${chatId} />
+      <${TemporaryLine} chatId=${chatId} />
       <${Composer} chatId=${chatId} />
     </div>
   </div>`;
