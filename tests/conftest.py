@@ -14,12 +14,16 @@ BROWSER_TESTS = Path(__file__).parent / "browser"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests too that take minutes or repeat another in a second language or theme")
     parser.addoption("--picture", type=Path, help="where to draw the README's picture of the page (docs/page.png)")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Browser tests go last: Playwright keeps a loop running in this thread, beside which anyio can start none."""
     items.sort(key=lambda item: BROWSER_TESTS in item.path.parents)
+    if not config.getoption("--long"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 @pytest.fixture

@@ -6,8 +6,9 @@
         assert fake.requests[0].messages[-1]["content"] == "add x"
 
 A script answers one /api/chat request: steps, which may be nested in lists, run in order. When none is queued,
-`fake.default(request)` gives it. A reply that no step ended is ended cleanly. `python -m tests.fake_ollama` serves
-a small demonstration to try things by hand.
+`fake.default(request)` gives it. A reply that no step ended is ended cleanly. /api/pull is scripted in the same way
+with `fake.script_pull`; by default what is asked for arrives. `python -m tests.fake_ollama` serves a small
+demonstration to try things by hand.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class FakeModel:
     parameter_size: str = "8.0B"
     quantization: str = "Q4_K_M"
     architecture: str = "llama"
+    layers: int = 32
+    heads: int = 32
+    kv_heads: int = 8
+    embedding_length: int = 4096
 
     @property
     def digest(self) -> str:
@@ -68,6 +73,10 @@ class FakeModel:
             "model_info": {
                 "general.architecture": self.architecture,
                 f"{self.architecture}.context_length": self.context_length,
+                f"{self.architecture}.block_count": self.layers,
+                f"{self.architecture}.embedding_length": self.embedding_length,
+                f"{self.architecture}.attention.head_count": self.heads,
+                f"{self.architecture}.attention.head_count_kv": self.kv_heads,
             },
             "capabilities": list(self.capabilities),
             "modified_at": "2026-01-02T03:04:05.678901234Z",
@@ -85,14 +94,12 @@ class FakeModel:
 
 
 @dataclass(eq=False)
-class ChatRequest:
-    """One /api/chat request as it came, and how its answer ended."""
+class Request:
+    """A request that is answered by a script, as it came, and how its answer ended."""
 
     raw: bytes
     body: Json
     headers: dict[str, str]
-    shared_messages: int
-    """Messages at the start that equal those of the request before: what a prefix cache keeps."""
     received_at: float = field(default_factory=time.monotonic)
     closed_early: bool = False
     """The client left before the last line was sent."""
@@ -103,6 +110,14 @@ class ChatRequest:
     @property
     def model(self) -> str:
         return str(self.body["model"])
+
+
+@dataclass(eq=False)
+class ChatRequest(Request):
+    """One /api/chat request."""
+
+    shared_messages: int = 0
+    """Messages at the start that equal those of the request before: what a prefix cache keeps."""
 
     @property
     def messages(self) -> list[Json]:
@@ -120,6 +135,14 @@ class ChatRequest:
     def tool_names(self) -> list[str]:
         return [tool["function"]["name"] for tool in self.tools]
 
+    @property
+    def think(self) -> bool | str | None:
+        return cast("bool | str | None", self.body.get("think"))
+
+    @property
+    def keep_alive(self) -> int | str | None:
+        return cast("int | str | None", self.body.get("keep_alive"))
+
     def estimated_tokens(self) -> int:
         return max(1, len(json.dumps([self.messages, self.tools], ensure_ascii=False)) // 4)
 
@@ -127,7 +150,7 @@ class ChatRequest:
 class Exchange:
     """One answer under way. The status line goes out with the first bytes, as the real server's does."""
 
-    def __init__(self, request: ChatRequest, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, request: Request, writer: asyncio.StreamWriter) -> None:
         self.request = request
         self.writer = writer
         self.started = False
@@ -139,7 +162,7 @@ class Exchange:
 
     async def line(self, item: Json) -> None:
         self.lines_sent += 1
-        self.last_line_sent = self.last_line_sent or item.get("done") is True
+        self.last_line_sent = self.last_line_sent or item.get("done") is True or item.get("status") == "success"
         await self.send(go_json(item) + b"\n")
 
     async def message(self, fields: Json, **more: object) -> None:
@@ -336,6 +359,25 @@ def cold_load(seconds: float) -> Script:
     return [pause(seconds), text("Hello"), done(load_duration=int(seconds * 1e9))]
 
 
+# ---- Pulls ----
+
+
+def progress(status: str, **fields: object) -> Step:
+    """A line of a pull."""
+    return line({"status": status, **fields})
+
+
+def layer(digest: str, total: int, *completed: int) -> Script:
+    """A line for each amount that has arrived of one file; the real server leaves out a zero."""
+    known = {"digest": f"sha256:{digest}", "total": total}
+    return [progress(f"pulling {digest[:12]}", **known, **({"completed": size} if size else {})) for size in completed]
+
+
+def unknown_model() -> Script:
+    """The answer to a pull of a name that the library does not have: a 200."""
+    return [progress("pulling manifest"), error_line("pull model manifest: file does not exist")]
+
+
 # ---- Faults ----
 
 
@@ -511,9 +553,12 @@ class FakeOllama:
         requests are answered at once, the others waiting without a byte (None: all)."""
         self.models = list(models)
         self.default: Callable[[ChatRequest], Script] = (lambda _: reply(default)) if isinstance(default, str) else default
+        self.default_pull: Callable[[Request], Script] = lambda request: self.whole_pull(request.model)
         self.requests: list[ChatRequest] = []
+        self.pulls: list[Request] = []
         self.paths: list[str] = []
         self._scripts: deque[Script] = deque()
+        self._pull_scripts: deque[Script] = deque()
         self._port = port
         self._slots = asyncio.Semaphore(parallel) if parallel else None
         self._server: asyncio.Server | None = None
@@ -554,6 +599,41 @@ class FakeOllama:
         """Queue scripts: one for each coming /api/chat request, in order."""
         self._scripts.extend(scripts)
 
+    def script_pull(self, *scripts: Script) -> None:
+        """Queue scripts: one for each coming /api/pull request, in order."""
+        self._pull_scripts.extend(scripts)
+
+    def whole_pull(self, name: str, *, pause_seconds: float = 0) -> Script:
+        """A pull as the real server tells it, at whose end the model is there."""
+        size, small = 4_000_000_000, 1_500
+        wait: Script = pause(pause_seconds) if pause_seconds else []
+        return [
+            progress("pulling manifest"),
+            [[wait, layer("6ae280299950" * 5, size, size * part // 20)] for part in range(21)],
+            layer("22e1b2e8dc2f" * 5, small, 0, small),
+            progress("verifying sha256 digest"),
+            wait,
+            progress("writing manifest"),
+            self.arrives(name),
+            progress("success"),
+        ]
+
+    def arrives(self, name: str) -> Step:
+        """From this step on the server has the model."""
+
+        async def run(_: Exchange) -> None:
+            full_name = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+            if self._model(full_name) is None:
+                self.models.append(FakeModel(full_name))
+
+        return run
+
+    async def wait_for_pulls(self, count: int, seconds: float = 5) -> list[Request]:
+        """Wait until `count` pull requests have come in all; return them."""
+        async with asyncio.timeout(seconds), self._changed:
+            await self._changed.wait_for(lambda: len(self.pulls) >= count)
+        return self.pulls
+
     @property
     def unused_scripts(self) -> int:
         return len(self._scripts)
@@ -588,6 +668,8 @@ class FakeOllama:
             refused = await self._chat(headers, body, writer)
             if refused is not None:
                 await _answer(writer, *refused)
+        elif (method, path) == ("POST", "/api/pull"):
+            await self._pull(headers, body, writer)
         else:
             await _answer(writer, *self._facts(method, path, body), with_body=method != "HEAD")
         if headers.get("connection", "").lower() == "close":
@@ -628,6 +710,14 @@ class FakeOllama:
         _over(request)
         return refused
 
+    async def _pull(self, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
+        request = Request(body, json.loads(body), headers)
+        self.pulls.append(request)
+        async with self._changed:
+            self._changed.notify_all()
+        await self._reply(request, writer)
+        _over(request)
+
     def _record(self, headers: dict[str, str], body: bytes) -> ChatRequest | None:
         try:
             item = json.loads(body)
@@ -638,7 +728,7 @@ class FakeOllama:
         previous = self.requests[-1].messages if self.requests else []
         pairs = zip(previous, item.get("messages") or [], strict=False)
         shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-        self.requests.append(ChatRequest(body, item, headers, shared))
+        self.requests.append(ChatRequest(body, item, headers, shared_messages=shared))
         return self.requests[-1]
 
     def _refuse(self, request: ChatRequest) -> tuple[int, Json] | None:
@@ -653,6 +743,8 @@ class FakeOllama:
             return 400, {"error": f'"{name}" does not support chat'}
         if request.tools and "tools" not in model.capabilities:
             return 400, {"error": f"registry.ollama.ai/library/{name} does not support tools"}
+        if body.get("think") not in (None, True, False, "low", "medium", "high", "max"):
+            return 400, {"error": f'invalid think value: "{body["think"]}"'}
         if body.get("think") and "thinking" not in model.capabilities:
             return 400, {"error": f'"{name}" does not support thinking'}
         if not request.messages:
@@ -662,7 +754,7 @@ class FakeOllama:
             return 501, {"error": "this fake only streams"}
         return None
 
-    async def _reply(self, request: ChatRequest, writer: asyncio.StreamWriter) -> None:
+    async def _reply(self, request: Request, writer: asyncio.StreamWriter) -> None:
         """Run the script until it ends or the client leaves, whichever is first."""
         exchange = Exchange(request, writer)
         gone = cast("_Protocol", writer.transport.get_protocol()).gone
@@ -680,9 +772,9 @@ class FakeOllama:
     async def _play(self, exchange: Exchange) -> None:
         """A script that fails is a mistake of the test: it comes out when the server is left."""
         try:
-            script = self._scripts.popleft() if self._scripts else self.default(exchange.request)
+            script = self._script_for(exchange.request)
             async with AsyncExitStack() as stack:
-                if self._slots is not None:
+                if self._slots is not None and isinstance(exchange.request, ChatRequest):
                     await stack.enter_async_context(self._slots)
                 await _run(script, exchange)
                 await exchange.end()
@@ -690,6 +782,11 @@ class FakeOllama:
             exchange.over = exchange.over or exchange.last_line_sent
         except Exception as error:
             self._failures.append(error)
+
+    def _script_for(self, request: Request) -> Script:
+        if isinstance(request, ChatRequest):
+            return self._scripts.popleft() if self._scripts else self.default(request)
+        return self._pull_scripts.popleft() if self._pull_scripts else self.default_pull(request)
 
 
 class FakeOllamaThread:
@@ -725,6 +822,13 @@ class FakeOllamaThread:
 
     def script(self, *scripts: Script) -> None:
         self.call(self.server.script, *scripts)
+
+    def script_pull(self, *scripts: Script) -> None:
+        self.call(self.server.script_pull, *scripts)
+
+    def wait_for_pulls(self, count: int, seconds: float = 5) -> list[Request]:
+        self.call(self.server.wait_for_pulls, count, seconds)
+        return self.server.pulls
 
     def wait_for_requests(self, count: int, seconds: float = 5) -> list[ChatRequest]:
         self.call(self.server.wait_for_requests, count, seconds)
@@ -766,7 +870,7 @@ async def _answer(writer: asyncio.StreamWriter, code: int, answer: Json | str, *
     await writer.drain()
 
 
-def _over(request: ChatRequest) -> None:
+def _over(request: Request) -> None:
     request.seconds = time.monotonic() - request.received_at
     request.ended.set()
 
@@ -799,7 +903,7 @@ def _cut(*, reset: bool) -> Step:
 
 
 def _counters(exchange: Exchange) -> Json:
-    request = exchange.request
+    request = cast(ChatRequest, exchange.request)
     total = int((time.monotonic() - request.received_at) * 1e9)
     return {
         "total_duration": total,
@@ -868,6 +972,7 @@ def greet(name: str) -> str:
 
 async def _serve_forever(port: int, content: str, pause_seconds: float) -> None:
     async with FakeOllama(default=demonstration(content, pause_seconds), port=port) as fake:
+        fake.default_pull = lambda request: fake.whole_pull(request.model, pause_seconds=0.5)
         print(f"Fake Ollama at {fake.url}; stop it with Ctrl+C.", flush=True)
         await asyncio.Event().wait()
 

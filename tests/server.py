@@ -36,14 +36,15 @@ def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object
     database = folder / "cleanroom.db"
     if not database.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        database.write_bytes(_migrated())
+        database.write_bytes(migrated_database())
     ollama = fake.url if fake else "http://127.0.0.1:9"
     defaults = {"port": 0, "database_url": f"sqlite:///{database}", "embedded": "never", "ollama_url": ollama}
     return Settings.model_validate({**defaults, **values})
 
 
 @cache
-def _migrated() -> bytes:
+def migrated_database() -> bytes:
+    """The file of an empty database of the newest schema."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "cleanroom.db"
         migrate(path)

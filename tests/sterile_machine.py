@@ -18,9 +18,14 @@ Json = dict[str, Any]
 
 # Where a text stands in a request: before, in and after the history, and in the turn's own calls and results.
 Place = Literal["prompt", "history", "state", "new", "turn"]
-# What a canary marks. An aside is text that precedes calls, a mistake is what a bad call was given, what is gone was
-# deleted by a regeneration.
-Kind = Literal["question", "reply", "aside", "thought", "draft", "title", "mistake", "gone"]
+# What a canary marks. An aside is text that precedes calls, a mistake is what a bad call was given.
+Kind = Literal["question", "reply", "aside", "thought", "draft", "title", "mistake"]
+
+# Tools that change what they speak of. A read takes something in hand when its card shows that as its subject.
+WRITES = {
+    "system_prompt_draft", "system_prompt_apply", "system_prompt_discard", "system_prompt_rollback",
+    "task_add", "task_update", "task_complete", "task_delete",
+}  # fmt: skip
 
 CANARY = re.compile(r"zq\d{4}zq")
 HISTORY_LIMIT, HISTORY_STEP = 12, 6
@@ -99,9 +104,21 @@ class Version:
     status: Literal["draft", "applied", "superseded", "discarded"]
 
 
+@dataclass(frozen=True)
+class Material:
+    """A message that is the person's only. `takes_in_hand`: its call may have changed what the family holds."""
+
+    family: str | None
+    takes_in_hand: bool
+
+
 @dataclass(eq=False)
 class Chat:
-    """One chat as its events tell it: its versions, the family that is active, the draft in hand."""
+    """One chat as its events tell it: its versions, the family that is active, the draft in hand.
+
+    `shown` are the canaries of the questions and replies that the model may be shown, each with its message;
+    `replies` are all replies to a question by their numbers, whichever is shown.
+    """
 
     id: str
     versions: dict[int, Version] = field(default_factory=dict)
@@ -114,6 +131,9 @@ class Chat:
     last: Turn | None = None
     seen: int = 0
     titles: set[str] = field(default_factory=set)
+    material: dict[int, Material] = field(default_factory=dict)
+    shown: dict[str, int] = field(default_factory=dict)
+    replies: dict[int, dict[int, str]] = field(default_factory=dict)
     prefix: tuple[int, str, list[Json]] | None = None
 
     def with_status(self, status: str) -> int | None:
@@ -141,7 +161,10 @@ class Asked:
 
 @dataclass(eq=False)
 class Turn:
-    """One turn: what it is going to say, what it was asked, what it has carried out."""
+    """One turn: what it is going to say, what it was asked, what it has carried out.
+
+    `begun` are the canaries of the reply that it goes on with; None when it makes one of its own.
+    """
 
     chat: Chat
     question: str
@@ -150,6 +173,7 @@ class Turn:
     turn_id: str = ""
     message_id: int = 0
     runs_again: bool = False
+    begun: set[str] | None = None
     asked: list[Asked] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     checked: int = 0
@@ -183,14 +207,19 @@ class Oracle:
         self.turns[turn.question] = turn
         return turn
 
-    def begin_again(self, old: Turn, says: Iterable[Says]) -> Turn:
-        """A turn that takes the place of another one with the same question, whose reply is gone."""
-        for canary in self.canaries.values():
-            if canary.turn is old and canary.kind == "reply":
-                canary.kind = "gone"
+    def begin_again(self, old: Turn, says: Iterable[Says], *, goes_on: bool = False) -> Turn:
+        """A turn that takes the place of another one with the same question, or goes on with its reply."""
         turn = Turn(old.chat, old.question, list(says), message_id=old.message_id, runs_again=True)
+        if goes_on:
+            turn.begun = {canary for canary, message_id in old.chat.shown.items() if message_id > old.message_id}
         self.turns[turn.question] = turn
         return turn
+
+    def take_back(self, turn: Turn) -> None:
+        """All that followed a question has gone from the messages."""
+        chat = turn.chat
+        chat.shown = {canary: message_id for canary, message_id in chat.shown.items() if message_id < turn.message_id}
+        chat.undo = None
 
     def call(self, use: Use, turn: Turn) -> Call:
         """The call that a use is, every text in it marked."""
@@ -270,7 +299,7 @@ class Oracle:
         if said.thought:
             script.append(fake.thinking(f"{self.mint('thought', turn)} let me think"))
         if said.text or where == "in_text" or not request_has_tools(asked) or not (said.uses or said.thought):
-            asked.text = self.mint("aside" if asked.calls else "reply", turn)
+            asked.text = self.mint("aside" if asked.calls and turn.begun is None else "reply", turn)
             script.append(fake.text(f"{asked.text} ", "is what I say."))
         script.append(gate if where == "in_text" else [])
         if calls:
@@ -278,8 +307,9 @@ class Oracle:
         return [*script, gate if where == "after_calls" else []]
 
     def _as_text(self, call: Call, asked: Asked, turn: Turn) -> Script:
-        """A call written as text; it is just text when the tool was not offered."""
-        if call.tool in asked.request.tool_names:
+        """A call written as text; it is just text when the tool was not offered, or in the midst of a reply."""
+        is_in_reply = turn.begun is not None and len(turn.asked) == 1
+        if call.tool in asked.request.tool_names and not is_in_reply:
             asked.calls = [call]
             turn.calls.append(call)
         else:
@@ -290,9 +320,6 @@ class Oracle:
     def keep(self, turn: Turn) -> None:
         """The turn was not begun again after all."""
         self.turns[turn.question] = turn
-        for canary in self.canaries.values():
-            if canary.turn is turn and canary.kind == "gone":
-                canary.kind = "reply"
 
     def restarted(self, chat: Chat, active: str | None) -> None:
         """The server was started again: a turn under way was cut off, and what was held for Undo is lost."""
@@ -310,6 +337,13 @@ class Oracle:
 
     # -- events
 
+    def follow_start(self, chat: Chat, events: list[Json], turn_id: str) -> None:
+        """Take in what happened before a turn that runs again was started."""
+        while not (events[chat.seen]["type"] == "turn.started" and events[chat.seen]["turn_id"] == turn_id):
+            if events[chat.seen].get("chat_id") == chat.id:
+                self._take_in(chat, events[chat.seen])
+            chat.seen += 1
+
     def follow(self, chat: Chat, events: list[Json], cards_due: int | None = None) -> None:
         """Take in the chat's events; with `cards_due` only until its turn has shown that many cards."""
         turn = chat.turn
@@ -321,6 +355,7 @@ class Oracle:
         assert cards_due is None or (turn is not None and turn.cards == cards_due), "a call left no card"
 
     def _take_in(self, chat: Chat, event: Json) -> None:
+        self._follow_material(chat, event)
         match event["type"]:
             case "message.created" if event["message"]["role"] == "tool":
                 if event["message"]["is_ephemeral"]:
@@ -335,6 +370,29 @@ class Oracle:
                 assert event["context"]["active_tool"] == chat.active
             case "transaction_completed":
                 chat.transactions.append(event["transaction_id"])
+
+    def _follow_material(self, chat: Chat, event: Json) -> None:
+        """What the person alone sees; when what is in hand is shown by no card any more, it is put down."""
+        match event["type"]:
+            case "message.created" | "message.updated" | "message.completed":
+                self._put_material(chat, event["message"])
+            case "context.restored":
+                for message in event["messages"]:
+                    self._put_material(chat, message)
+            case "context.cleared":
+                for message_id in event["message_ids"]:
+                    chat.material.pop(message_id, None)
+            case "message.deleted":
+                gone = [chat.material.pop(message_id) for message_id in event["message_ids"] if message_id in chat.material]
+                if gone and all(left.family != chat.active for left in chat.material.values()):
+                    chat.active = chat.held = None
+                elif any(one.family == chat.active and one.takes_in_hand for one in gone):
+                    chat.held = None
+
+    def _put_material(self, chat: Chat, message: Json) -> None:
+        if message["is_ephemeral"]:
+            takes = message.get("tool") in WRITES or "subject" in message.get("card", {})
+            chat.material[message["id"]] = Material(message.get("family"), takes and message["status"] == "complete")
 
     def _card(self, chat: Chat, message: Json) -> None:
         """The next call of the turn was carried out, or failed."""
@@ -386,10 +444,12 @@ class Oracle:
         if known.chat is not chat:
             return set()
         match known.kind:
-            case "question":
-                return {"new"} if canary == turn.question else {"history"}
-            case "reply":
-                return {"history"}
+            case "question" if canary == turn.question:
+                return {"new"}
+            case "reply" if turn.begun is not None and (canary in turn.begun or known.turn is turn):
+                return {"turn"}
+            case "question" | "reply":
+                return {"history"} if canary in chat.shown else set()
             case "aside" | "mistake":
                 return {"turn"} if known.turn is turn else set()
             case "draft":

@@ -17,10 +17,12 @@ PROJECT = Path(__file__).resolve().parent.parent
 # From top to bottom: a module imports from its own entry and from those below it.
 LAYERS: list[str] = [
     "backend.__main__",
+    "backend.copies",
     "backend.app",
     "backend.commands",
     "backend.connection",
     "backend.pages",
+    "backend.access",
     "backend.security",
     "backend.services",
     "backend.llm",
@@ -37,6 +39,7 @@ LAYERS: list[str] = [
 FORBIDDEN: dict[str, list[str]] = {
     "backend.connection": ["backend.services", "backend.llm", "backend.store"],
     "backend.pages": ["backend.services", "backend.llm", "backend.store"],
+    "backend.access": ["backend.services", "backend.llm", "backend.store"],
     "backend.security": ["backend.services", "backend.llm", "backend.store"],
     "backend.hub": ["backend.store", "backend.llm", "backend.services", "backend.embedded"],
     "backend.protocol": ["backend.store", "backend.llm", "backend.embedded", "backend.settings"],
@@ -67,7 +70,7 @@ OWNERS: dict[str, list[str]] = {
     "aiohttp": ["backend.llm.model", "backend.embedded"],
     "xllamacpp": ["backend.embedded"],
     "uvicorn": ["backend.__main__", "backend.embedded.__main__"],
-    "starlette": ["backend.__main__", "backend.app", "backend.connection", "backend.pages", "backend.security", "backend.embedded"],
+    "starlette": ["backend.__main__", "backend.app", "backend.connection", "backend.pages", "backend.access", "backend.security", "backend.embedded"],
 }
 
 # Imports inside a function, each with its reason.

@@ -78,7 +78,7 @@ def test_the_history_goes_and_the_facts_stay(path: Path) -> None:
     assert "3  chat_messages" in result.stdout
     assert counts(path) == {
         "alembic_version": 1, "chats": 2, "chat_messages": 0, "session_states": 0, "paused_turns": 0, "context_events": 0, "system_prompts": 1,
-        "tasks": 1, "notes": 1, "snapshots": 1, "deleted_facts": 0, "message_index": 0, "users": 1,
+        "tasks": 1, "notes": 1, "snapshots": 1, "deleted_facts": 0, "message_index": 0, "users": 1, "reply_variants": 0, "model_windows": 0,
     }  # fmt: skip
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT title FROM chats ORDER BY id").fetchall() == [("",), ("Budget",)]

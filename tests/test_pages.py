@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,14 @@ pytestmark = pytest.mark.anyio
 # What the first load may weigh, compressed.
 FIRST_LOAD_BYTES = 120_000
 
+# Of the languages' files a page loads one.
+CATALOGUES = sorted((pages.FRONTEND / "js" / "i18n").iterdir())
+
 
 def files_of_the_page() -> list[str]:
     """Every address that index.html loads by itself or through an import."""
     page = (pages.FRONTEND / "index.html").read_text(encoding="utf-8")
-    named = set(re.findall(r"(?:src|href)=\"(/[^\"]*)\"", page)) | set(json.loads(pages.import_map())["imports"].values())
+    named = set(re.findall(r"(?:src|href)=\"(/[^\"]*)\"", page))
     found, waiting = {"/"}, list(named)
     while waiting:
         url = waiting.pop()
@@ -45,7 +49,8 @@ async def test_everything_the_page_loads_is_there_and_the_whole_is_light(address
         weights[url] = len(answer.body)
     heaviest = sorted(weights, key=lambda url: -weights[url])[:5]
     print(f"first load: {len(weights)} files, {sum(weights.values())} bytes; heaviest: {', '.join(f'{url} {weights[url]}' for url in heaviest)}")
-    assert sum(weights.values()) < FIRST_LOAD_BYTES
+    words = [len((await ask(address, f"/js/i18n/{path.name}", "Accept-Encoding: gzip")).body) for path in CATALOGUES]
+    assert sum(weights.values()) + max(words) < FIRST_LOAD_BYTES
 
 
 def test_every_file_that_the_page_imports_is_named_for_preloading() -> None:
@@ -64,6 +69,9 @@ def test_every_file_that_the_page_imports_is_named_for_preloading() -> None:
         ("/modules/diff-base.mjs", "text/javascript; charset=utf-8"),
         ("/css/tokens.css", "text/css; charset=utf-8"),
         ("/icon.svg", "image/svg+xml"),
+        ("/manifest.webmanifest", "application/manifest+json"),
+        ("/sw.js", "text/javascript; charset=utf-8"),
+        ("/offline/page.html", "text/html; charset=utf-8"),
     ],
 )
 async def test_a_file_is_asked_for_again_only_when_it_changed(address: str, url: str, kind: str) -> None:
@@ -101,6 +109,18 @@ def test_missing_browser_modules_stop_the_start_with_what_to_do(tmp_path: Path, 
     monkeypatch.setattr(pages, "NODE_MODULES", tmp_path)
     with pytest.raises(SettingsError, match=r"preact\.mjs is not installed; run scripts/setup"):
         pages.routes()
+
+
+async def test_the_page_is_told_which_languages_there_are(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await ask(address, "/")
+    assert f'data-languages="{" ".join(path.stem for path in CATALOGUES)}"'.encode() in before.body
+    copy = tmp_path / "frontend"
+    shutil.copytree(pages.FRONTEND, copy)
+    (copy / "js" / "i18n" / "xx.js").write_text("export default {};", encoding="utf-8")
+    monkeypatch.setattr(pages, "FRONTEND", copy)
+    after = await ask(address, "/", f"If-None-Match: {before.headers['etag']}")
+    assert after.status == 200, "a page that a browser keeps must not hide a new language"
+    assert b' xx">' in after.body
 
 
 TRICKS = [

@@ -39,6 +39,7 @@ from tests.sterile_machine import (
     Use,
     Where,
     check_form,
+    found_in,
     history_rows,
     placed,
     state_start,
@@ -149,6 +150,30 @@ class SterileWindow(RuleBasedStateMachine):
             self.oracle.follow(chat, self.client.events)
             if chat.turn and any(event["turn_id"] == chat.turn.turn_id for event in self.client.of("turn.finished")):
                 chat.turn = None
+            if chat.turn is None:
+                self.look_at_replies(chat)
+
+    def look_at_replies(self, chat: Chat) -> None:
+        """Note what the model may be shown from now on, and that no reply was lost: each question shows one of those it ever had."""
+        said = rows(self.data, "SELECT id, role, content, hidden, variant FROM chat_messages WHERE session_id = ? AND is_ephemeral = 0 ORDER BY id", chat.id)
+        aside = rows(self.data, "SELECT user_message_id, position, content FROM reply_variants WHERE session_id = ?", chat.id)
+        chat.shown = {canary: row["id"] for row in said if row["role"] != "tool" and not row["hidden"] for canary in found_in(row["content"])}
+        replies: dict[int, dict[int, str]] = {row["id"]: {} for row in said if row["role"] == "user"}
+        question = 0
+        for row in said:
+            question = row["id"] if row["role"] == "user" else question
+            if row["role"] == "assistant":
+                assert not replies[question], "two replies are shown to one question"
+                replies[question] = {row["variant"] or 1: row["content"]}
+        for row in aside:
+            assert replies[row["user_message_id"]], "there are variants and none is shown"
+            assert row["position"] not in replies[row["user_message_id"]]
+            replies[row["user_message_id"]][row["position"]] = row["content"]
+        for question, known in replies.items():
+            assert sorted(known) == list(range(1, len(known) + 1)), "the numbers of the variants have a gap"
+            for number, text in chat.replies.get(question, {}).items():
+                assert known[number].startswith(text), "a reply was lost"
+        chat.replies = replies
 
     def check_window(self, chat: Chat, turn: Turn, messages: list[Json]) -> None:
         """The form of a request, its window against the rows, and the prefix it shares with the turn before."""
@@ -156,13 +181,13 @@ class SterileWindow(RuleBasedStateMachine):
         sent = history_rows(messages)
         stored = rows(
             self.data,
-            "SELECT role, content FROM chat_messages WHERE session_id = ? AND is_ephemeral = 0 AND id < ? ORDER BY id",
+            "SELECT role, content FROM chat_messages WHERE session_id = ? AND is_ephemeral = 0 AND hidden = 0 AND id < ? ORDER BY id",
             chat.id,
             turn.message_id,
         )
-        # A turn that runs again may find the receipt of its earlier run behind its message.
+        # A turn that runs again may find the receipt of its earlier run behind its message, and the reply that it goes on with.
         done_before = [row for place, row in placed(turn.asked[0].request.messages) if place == "turn" and row["role"] == "assistant"]
-        assert len(done_before) <= turn.runs_again
+        assert len(done_before) <= turn.runs_again + (turn.begun is not None)
         count = len(stored) + 1 + len(done_before)
         start = max(0, -(-(count - HISTORY_LIMIT) // HISTORY_STEP) * HISTORY_STEP)
         assert count - start <= HISTORY_LIMIT and len(sent) < HISTORY_LIMIT
@@ -272,12 +297,81 @@ class SterileWindow(RuleBasedStateMachine):
         turn = self.oracle.begin_again(last, says)
         reply = await self.client.command("turn.regenerate", chat_id=chat.id)
         if reply["type"] == "ok":
-            turn.turn_id = reply["turn_id"]
-            chat.turn = chat.last = turn
-            await self.client.finished(turn.turn_id)
+            await self._run_again(turn, reply["turn_id"])
         else:
             assert reply["code"] == "conflict"
             self.oracle.keep(last)
+
+    async def _run_again(self, turn: Turn, turn_id: str) -> None:
+        """Take in what went when the turn was begun, and wait for its end."""
+        chat = turn.chat
+        turn.turn_id = turn_id
+        chat.turn = chat.last = turn
+        await self.client.event("turn.started", lambda event: event["turn_id"] == turn_id)
+        self.oracle.follow_start(chat, self.client.events, turn_id)
+        if turn.begun is None:
+            self.oracle.take_back(turn)
+        await self.client.finished(turn_id)
+
+    @precondition(lambda self: self.idle())
+    @rule(number=PICK, fate=st.sampled_from(["reset", "no_done", "whole"]), says=REPLIES)
+    def break_off_and_go_on(self, number: int, fate: Fate, says: list[Says]) -> None:
+        """A reply that breaks off, or is whole, and is asked to go on."""
+        chat = self.idle()[number % len(self.idle())]
+        self.run(self._talk(self.oracle.begin(chat, [Says(text=True, fate=fate)])))
+        self.every_request_is_sterile()
+        self.go_on(chat, says)
+
+    def go_on(self, chat: Chat, says: list[Says]) -> None:
+        assert chat.last is not None
+        self.run(self._go_on(chat, chat.last, says))
+
+    async def _go_on(self, chat: Chat, last: Turn, says: list[Says]) -> None:
+        turn = self.oracle.begin_again(last, says, goes_on=True)
+        reply = await self.client.command("turn.continue", chat_id=chat.id)
+        if reply["type"] == "ok":
+            await self._run_again(turn, reply["turn_id"])
+        else:
+            assert reply["code"] == "conflict"
+            self.oracle.keep(last)
+
+    @precondition(lambda self: any(chat.replies for chat in self.idle()))
+    @rule(number=PICK, which=st.integers(0, 9), says=REPLIES)
+    def edit(self, number: int, which: int, says: list[Says]) -> None:
+        """Put another question in the place of one of the chat's."""
+        chats = [chat for chat in self.idle() if chat.replies]
+        chat = chats[number % len(chats)]
+        message_id = sorted(chat.replies)[-1 - which % len(chat.replies)]
+        turn = self.oracle.begin(chat, says)
+        turn.message_id, turn.runs_again, chat.prefix = message_id, True, None
+        chat.replies = {question: known for question, known in chat.replies.items() if question < message_id}
+        self.run(self._edit(turn))
+
+    async def _edit(self, turn: Turn) -> None:
+        reply = await self.client.ok("message.edit", message_id=turn.message_id, text=f"{turn.question} is my question")
+        await self._run_again(turn, reply["turn_id"])
+
+    @precondition(lambda self: any(chat.replies for chat in self.idle()))
+    @rule(number=PICK, which=st.integers(0, 9), index=st.integers(1, 4))
+    def choose(self, number: int, which: int, index: int) -> None:
+        """Show another reply to one of the questions that have several; a number that is none is refused."""
+        chats = [chat for chat in self.idle() if chat.replies]
+        chat = chats[number % len(chats)]
+        many = rows(self.data, "SELECT id, variants FROM chat_messages WHERE session_id = ? AND variants IS NOT NULL ORDER BY id DESC", chat.id)
+        if many:
+            row, chat.prefix = many[which % len(many)], None
+            reply = self.run(self.client.command("message.variant", message_id=row["id"], index=index))
+            assert (reply["type"] == "ok") == (index <= row["variants"]), reply
+
+    @precondition(lambda self: any(chat.replies for chat in self.idle()))
+    @rule(number=PICK, which=st.integers(0, 9), hidden=st.booleans())
+    def hide(self, number: int, which: int, hidden: bool) -> None:
+        """Take a question or a reply out of what the model is shown, or back in."""
+        chats = [chat for chat in self.idle() if chat.replies]
+        chat = chats[number % len(chats)]
+        said = rows(self.data, "SELECT id FROM chat_messages WHERE session_id = ? AND is_ephemeral = 0 AND role <> 'tool' ORDER BY id DESC", chat.id)
+        chat.prefix = None
+        self.run(self.client.ok("message.hide", message_id=said[which % len(said)]["id"], hidden=hidden))
 
     @precondition(lambda self: self.chats)
     @rule(number=PICK, use=BUTTONS)
@@ -396,6 +490,26 @@ def send(*says: Says) -> Happening:
     return lambda machine: machine.send(0, [list(says)])
 
 
+def regenerate(*says: Says) -> Happening:
+    return lambda machine: machine.regenerate(0, list(says))
+
+
+def edit(which: int, *says: Says) -> Happening:
+    return lambda machine: machine.edit(0, which, list(says))
+
+
+def go_on(*says: Says) -> Happening:
+    return lambda machine: machine.go_on(machine.chats[0], list(says))
+
+
+def choose(index: int) -> Happening:
+    return lambda machine: machine.choose(0, 0, index)
+
+
+def hide(which: int, hidden: bool = True) -> Happening:
+    return lambda machine: machine.hide(0, which, hidden)
+
+
 def send_and_hold(at: int, where: Where, *says: Says) -> Happening:
     return lambda machine: machine.send_and_hold(0, list(says), at, where)
 
@@ -427,6 +541,15 @@ def send_and_hold(at: int, where: Where, *says: Says) -> Happening:
             [send_and_hold(0, "in_text", Says(text=True)), lambda machine: machine.restart(crash=True), send()],
             id="a reply that a crash left without its text",
         ),
+        pytest.param([send(uses("draft")), regenerate(), send()], id="a draft in hand whose card goes when its turn runs again"),
+        pytest.param([send(uses("draft")), send(uses("versions")), regenerate(), send()], id="a draft in hand whose card stays"),
+        pytest.param([send(uses("draft", "apply")), send(), edit(1, uses("view")), send()], id="an applied draft whose turn is edited away"),
+        pytest.param([send(), regenerate(), choose(1), send(), regenerate(Says(fate="error_500")), choose(2), send()], id="replies that take turns"),
+        pytest.param([send(uses("task_list")), regenerate(), choose(1), send(), hide(0), hide(1), send()], id="a receipt that goes and comes"),
+        pytest.param(
+            [send(Says(text=True, fate="reset")), go_on(uses("draft"), Says(text=True)), send(), edit(0), send()], id="a reply that goes on over a call"
+        ),
+        pytest.param([send(Says(text=True, fate="reset")), regenerate(Says(text=True, fate="no_done")), go_on(), choose(1), go_on(), send()], id="halves"),
     ],
 )
 def test_what_once_went_out(machine: type[SterileWindow], happenings: list[Happening]) -> None:

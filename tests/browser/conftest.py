@@ -8,20 +8,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from backend.settings import PROJECT_FOLDER
 from tests.fake_ollama import FakeModel, FakeOllamaThread
+from tests.server import make_settings, migrated_database, running
 
 CHROMIUM_FLAGS = ("--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync").split()
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 # What a person who waits would still take for "at once" on a busy machine, and a failed test beyond it.
-PATIENCE_MS = 10_000
+PATIENCE_MS = 30_000
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Site:
 
     url: str
     fake: FakeOllamaThread
+    server: ServerThread | ServerProcess
 
 
 @pytest.fixture(scope="session")
@@ -47,24 +51,82 @@ def fake() -> Iterator[FakeOllamaThread]:
         yield server
 
 
+class ServerThread:
+    """A server in a thread of this process, which saves each test the second that the imports take."""
+
+    def __init__(self, folder: Path, ollama_url: str) -> None:
+        self._settings = make_settings(folder, ollama_url=ollama_url)
+        self._stack = ExitStack()
+        self.url = ""
+
+    def start(self) -> None:
+        """Start it, the second time at the same address."""
+        portal = self._stack.enter_context(start_blocking_portal())
+        address = self._stack.enter_context(portal.wrap_async_context_manager(running(self._settings)))
+        self._settings = self._settings.model_copy(update={"port": int(address.rpartition(":")[2])})
+        self.url = f"http://{address}"
+
+    def end(self) -> None:
+        self._stack.close()
+
+
+class ServerProcess:
+    """A server process on a database of its own, which can be killed and started again at the same address."""
+
+    def __init__(self, folder: Path, ollama_url: str, project: Path = PROJECT_FOLDER, **environment: str) -> None:
+        database = folder / "cleanroom.db"
+        if not database.exists():
+            database.write_bytes(migrated_database())
+        self._project = project
+        self._environment = os.environ | {
+            "CLEANROOM_PORT": "0",
+            "CLEANROOM_DATABASE_URL": f"sqlite:///{database}",
+            "CLEANROOM_EMBEDDED": "never",
+            "OLLAMA_HOST": ollama_url,
+            **environment,
+        }
+        self._process: subprocess.Popen[str] | None = None
+        self.url = ""
+
+    def start(self) -> None:
+        self._process = subprocess.Popen([sys.executable, "-m", "backend"], cwd=self._project, env=self._environment, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        ready = self._process.stdout.readline()
+        assert ready.startswith("Cleanroom is ready at "), ready
+        self.url = ready.split()[-1]
+        self._environment["CLEANROOM_PORT"] = self.url.rpartition(":")[2].strip("/")
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal and wait; the exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        with process:
+            process.send_signal(number)
+            return process.wait(10)
+
+
 @pytest.fixture
 def site(tmp_path: Path, fake: FakeOllamaThread) -> Iterator[Site]:
-    environment = os.environ | {
-        "CLEANROOM_PORT": "0",
-        "CLEANROOM_DATABASE_URL": f"sqlite:///{tmp_path / 'cleanroom.db'}",
-        "CLEANROOM_EMBEDDED": "never",
-        "OLLAMA_HOST": fake.url,
-    }
-    command = [sys.executable, "-m", "backend"]
-    with subprocess.Popen(command, cwd=PROJECT_FOLDER, env=environment, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            ready = server.stdout.readline()
-            assert ready.startswith("Cleanroom is ready at "), ready
-            yield Site(ready.split()[-1], fake)
-        finally:
-            server.send_signal(signal.SIGTERM)
-            assert server.wait(10) == 0
+    server = ServerThread(tmp_path, fake.url)
+    server.start()
+    yield Site(server.url, fake, server)
+    server.end()
+
+
+@pytest.fixture
+def project() -> Path:
+    """The folder whose server and page are tried by `process_site`."""
+    return PROJECT_FOLDER
+
+
+@pytest.fixture
+def process_site(tmp_path: Path, fake: FakeOllamaThread, project: Path) -> Iterator[Site]:
+    """A site whose server is a process of its own, to be killed or to serve another folder."""
+    server = ServerProcess(tmp_path, fake.url, project)
+    server.start()
+    yield Site(server.url, fake, server)
+    assert server.end() == 0
 
 
 OpenPage = Callable[..., Page]

@@ -33,10 +33,10 @@ class View:
 
 
 VIEWS = [
-    View(RUSSIAN, "light", 1360),
     View(RUSSIAN, "dark", 320),
-    View(ENGLISH, "dark", 1360),
-    View(ENGLISH, "light", 320),
+    View(ENGLISH, "light", 1360),
+    pytest.param(View(RUSSIAN, "light", 320), marks=pytest.mark.long),
+    pytest.param(View(ENGLISH, "dark", 1360), marks=pytest.mark.long),
 ]
 
 
@@ -56,7 +56,9 @@ def check(page: Page) -> None:
     """Nothing for axe to find, and nothing wider than the window."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = page.evaluate("levels => axe.run(document, {runOnly: levels}).then(result => result.violations)", LEVELS)
+    # The rule on the size of targets is off by itself.
+    options = {"runOnly": LEVELS, "rules": {"target-size": {"enabled": True}}}
+    found: list[dict[str, Any]] = page.evaluate("options => axe.run(document, options).then(result => result.violations)", options)
     assert [(finding["id"], [(node["html"], node["failureSummary"]) for node in finding["nodes"]]) for finding in found] == []
     wide = page.evaluate(
         "[...document.querySelectorAll('html, body, .app, .scroll, .inspector, dialog')].filter(e => e.scrollWidth > e.clientWidth).map(e => e.className)"

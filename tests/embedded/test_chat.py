@@ -57,6 +57,15 @@ async def test_num_predict_and_stop_end_a_reply(client: AsyncClient) -> None:
     assert stopped.message.content and "Paris" not in stopped.message.content
 
 
+async def test_a_reply_that_stands_last_goes_on_where_it_ends(client: AsyncClient) -> None:
+    whole, begun = await ask(client), await ask(client, num_predict=3)
+    assert begun.message.content and begun.message.content != whole.message.content
+    messages = [*QUESTION, {"role": "assistant", "content": begun.message.content}]
+    rest = await client.chat(BUNDLED_NAME, messages, options=EXACT)
+    assert begun.message.content + (rest.message.content or "") == whole.message.content
+    assert (rest.prompt_eval_count, rest.eval_count) == ((whole.prompt_eval_count or 0) + 3, (whole.eval_count or 0) - 3)
+
+
 async def test_a_seed_repeats_a_reply(client: AsyncClient) -> None:
     replies = [(await ask(client, temperature=2, seed=seed, num_predict=8)).message.content for seed in (7, 7, 8)]
     assert replies[0] == replies[1] != replies[2]

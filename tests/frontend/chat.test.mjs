@@ -2,7 +2,8 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { applyOlder, applyOpened, applySent, currentMessages, emptyChat, reduce } from "../../frontend/js/state/chat.js";
+import { countAfter, standingOf, windowNumbers } from "../../frontend/js/selectors.js";
+import { applyOlder, applyOpened, applySent, currentMessages, emptyChat, endedWell, reduce } from "../../frontend/js/state/chat.js";
 
 const CONTEXT = { active_tool: null, unrelated_count: 0, ttl_messages: 4, pending_transaction: null };
 
@@ -187,4 +188,50 @@ test("an acknowledged message is there before its event, and its event does not 
   assert.deepEqual(after(sent, { type: "message.created", message: message(3) }).messages.length, 3);
   const newer = after(opened(), { type: "message.created", message: message(3, { status: "failed" }) });
   assert.equal(applySent(newer, message(3)), newer);
+});
+
+test("a reply that goes on keeps its text, and its offsets go on too", () => {
+  const stopped = message(3, { role: "assistant", content: "Hé🙂", thinking: "hm", status: "stopped" });
+  const state = after(opened({ messages: [message(1), stopped] }), { type: "message.updated", message: { ...stopped, status: "streaming" } }, delta(3, 3, " and on"), delta(3, 2, "m", { channel: "thinking" }));
+  assert.equal(state.stale, false);
+  assert.deepEqual([state.live[3].message.content, state.live[3].message.thinking], ["Hé🙂 and on", "hmm"]);
+});
+
+test("another variant takes the place of the reply that was shown", () => {
+  const shown = message(3, { role: "assistant", variant: { index: 2, count: 2 } });
+  const state = after(opened({ messages: [message(1), shown] }), { type: "message.updated", message: { ...shown, content: "the other", variant: { index: 1, count: 2 } } });
+  assert.deepEqual(state.messages.map(({ id, content }) => [id, content]), [[1, "text 1"], [3, "the other"]]);
+});
+
+const ended = (messages, fields) => endedWell({ ...opened({ messages }), ...fields });
+const reply = (id, fields) => message(id, { role: "assistant", ...fields });
+
+test("a turn ended well when its question has a whole reply", () => {
+  assert.equal(ended([]), true);
+  assert.equal(ended([message(1), reply(2)]), true);
+  assert.equal(ended([message(1), reply(2), message(3, { role: "tool", is_ephemeral: 1, turn_id: "u" })]), true);
+  for (const status of ["stopped", "interrupted", "streaming"]) assert.equal(ended([message(1), reply(2, { status })]), false, status);
+  assert.equal(ended([message(1), reply(2), message(3, { status: "failed" })]), false);
+  assert.equal(ended([message(1), reply(2, { is_ephemeral: 1 })]), false, "a thought is no reply");
+  assert.equal(ended([message(1), reply(2)], { problem: { code: "tool_failed" } }), false);
+});
+
+test("only the last turn's reply can be made anew, and not after a tool by hand", () => {
+  const turns = [message(1), reply(2), message(3), reply(4, { is_ephemeral: 1 }), message(5, { role: "tool" }), reply(6)];
+  const standing = (messages) => messages.map(({ id }) => standingOf({ messages }, id));
+  assert.deepEqual(standing(turns), [null, null, null, null, null, "last"]);
+  assert.equal(standing([...turns, message(7, { role: "tool", turn_id: "u" })])[5], "held");
+  assert.equal(standingOf({ messages: [] }, 1), null);
+});
+
+test("what an edit takes along is counted without receipts", () => {
+  const messages = [message(1), message(2, { role: "tool" }), message(3, { role: "tool", card: {} }), reply(4)];
+  assert.deepEqual([countAfter({ messages }, 1), countAfter({ messages }, 4)], [2, 0]);
+});
+
+test("both numbers are read from what the server says of a window that is too small", () => {
+  const ours = "The message needs about 7900 tokens with the prompt and the tools, and the model's window has room for 3072. Shorten it.";
+  assert.deepEqual(windowNumbers({ message: ours }), { needed: 7900, window: 3072 });
+  assert.equal(windowNumbers({ message: "The messages don't fit the model's window: too long" }), null);
+  assert.equal(windowNumbers({}), null);
 });

@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sizeProblem } from "../../frontend/js/limits.js";
-import { groupChats, modelOf, waitingFor } from "../../frontend/js/selectors.js";
-import { closeTab, noTabs, openTab, pruneTabs, readTabs } from "../../frontend/js/state/tabs.js";
+import { windowsOf } from "../../frontend/js/model-window.js";
+import { chatsByTitle, groupChats, modelOf, waitingFor } from "../../frontend/js/selectors.js";
+import { closeTab, moveTab, noTabs, openTab, readTabs } from "../../frontend/js/state/tabs.js";
 import { emptyWorkspace, reduceWorkspace } from "../../frontend/js/state/workspace.js";
 
 const chat = (id, fields = {}) => ({ id, title: `Chat ${id}`, pinned: false, model: null, updated_at: "2026-05-02T10:00:00Z", ...fields });
@@ -32,6 +33,33 @@ test("refreshed models keep the known server address", () => {
   assert.deepEqual([state.modelBackend, state.modelServer, state.models], ["none", "http://x", []]);
 });
 
+test("Ollama's coming and going is news until it is acknowledged, the first look is none", () => {
+  const models = (state, backend) => reduceWorkspace(state, { type: "models.updated", models: [], default_model: null, model_backend: backend });
+  const first = models(emptyWorkspace, "embedded");
+  assert.equal(first.modelNews, null);
+  const came = models(first, "ollama");
+  assert.equal(came.modelNews, "came");
+  assert.equal(models(came, "ollama").modelNews, "came");
+  assert.equal(reduceWorkspace(came, { type: "news.dismissed" }).modelNews, null);
+  assert.equal(models(came, "none").modelNews, "gone");
+  assert.equal(models(first, "none").modelNews, null);
+});
+
+test("a pull is known from the welcome, moves on, and can be taken off", () => {
+  const pull = (status) => ({ name: "m", status, step: "", completed: 1, total: 2, error: null });
+  let state = reduceWorkspace(emptyWorkspace, { ...welcome, pulls: [pull("running")] });
+  assert.equal(state.pulls.m.status, "running");
+  state = reduceWorkspace(state, { type: "model.pull", pull: pull("complete") });
+  assert.equal(state.pulls.m.status, "complete");
+  assert.deepEqual(reduceWorkspace(state, { type: "pull.dismissed", name: "m" }).pulls, {});
+});
+
+test("a window is one of the round sizes, the longest, or the one in use", () => {
+  assert.deepEqual(windowsOf({ num_ctx: 8192, context_length: 20_000 }), [2048, 4096, 8192, 16_384, 20_000]);
+  assert.deepEqual(windowsOf({ num_ctx: 3000, context_length: 4096 }), [2048, 3000, 4096]);
+  assert.deepEqual(windowsOf({ num_ctx: 4096, context_length: null }), [2048, 4096]);
+});
+
 test("changed facts are told by a number that moves", () => {
   const state = reduceWorkspace(emptyWorkspace, { type: "facts.changed", families: ["tasks"] });
   assert.equal(state.factsRevision, emptyWorkspace.factsRevision + 1);
@@ -49,6 +77,7 @@ test("a chat's model is its own choice, else the default, and says when it is mi
   const state = reduceWorkspace(emptyWorkspace, welcome);
   assert.equal(modelOf(state, chat("a")).name, "m");
   assert.deepEqual(modelOf(state, chat("a", { model: "gone" })), { name: "gone", missing: true });
+  assert.equal(modelOf({ ...state, models: [{ name: "x:latest" }] }, chat("a", { model: "x" })).name, "x:latest");
   assert.equal(modelOf(emptyWorkspace, null), null);
 });
 
@@ -57,11 +86,16 @@ test("chats are grouped, newest first, and filtered by title", () => {
     a: chat("a", { pinned: true, updated_at: "2026-01-01T00:00:00Z" }),
     b: chat("b"),
     c: chat("c", { updated_at: "2026-05-02T11:00:00Z" }),
-    d: chat("d", { title: "Отчёт", updated_at: "2026-05-01T23:00:00Z" }),
+    d: chat("d", { title: "Отчёт за год", updated_at: "2026-05-01T23:00:00Z" }),
+    e: chat("e", { updated_at: "2026-04-27T23:00:00Z" }),
+    f: chat("f", { updated_at: "2025-04-27T23:00:00Z" }),
   };
-  const groups = groupChats(chats, Date.parse("2026-05-02T00:00:00Z"));
-  assert.deepEqual(Object.values(groups).map((group) => group.map(({ id }) => id)), [["a"], ["c", "b"], ["d"]]);
-  assert.deepEqual(Object.values(groupChats(chats, 0, " отч")).flat().map(({ id }) => id), ["d"]);
+  const days = { today: Date.parse("2026-05-02T00:00:00Z"), yesterday: Date.parse("2026-05-01T00:00:00Z"), week: Date.parse("2026-04-25T00:00:00Z") };
+  const groups = groupChats(chats, days);
+  assert.deepEqual(Object.values(groups).map((group) => group.map(({ id }) => id)), [["a"], ["c", "b"], ["d"], ["e"], ["f"]]);
+  assert.deepEqual(Object.values(groupChats(chats, days, " отч")).flat().map(({ id }) => id), ["d"]);
+  assert.deepEqual(chatsByTitle(chats, "ГОД отч").map(({ id }) => id), ["d"]);
+  assert.deepEqual(chatsByTitle(chats, "").map(({ id }) => id), ["c", "b", "d", "e", "a", "f"]);
 });
 
 test("closing the tab in front brings its neighbour forward", () => {
@@ -76,8 +110,11 @@ test("opening an open tab only brings it forward", () => {
   assert.deepEqual(openTab({ open: ["a", "b"], active: "b" }, "a"), { open: ["a", "b"], active: "a" });
 });
 
-test("tabs of chats that are gone are closed", () => {
-  assert.deepEqual(pruneTabs({ open: ["a", "b"], active: "b" }, (id) => id === "a"), { open: ["a"], active: "a" });
+test("a tab moves by places and not beyond an end", () => {
+  const tabs = { open: ["a", "b", "c"], active: "b" };
+  assert.deepEqual(moveTab(tabs, "a", 1).open, ["b", "a", "c"]);
+  assert.deepEqual(moveTab(tabs, "c", 1), tabs);
+  assert.deepEqual(moveTab(tabs, "a", -1), tabs);
 });
 
 test("stored tabs of another shape are not trusted", () => {

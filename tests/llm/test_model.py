@@ -12,7 +12,7 @@ import pytest
 
 from backend.errors import BrokenStream, CleanroomError, ContextExceeded, ModelBusy, ModelNotFound, ModelUnavailable
 from backend.llm.model import ModelServer, is_loopback
-from backend.llm.wire import Chunk, Done, LineParser, Reason, ToolCall
+from backend.llm.wire import Chunk, Done, LineParser, PullStep, Reason, ToolCall, kv_bytes_per_token
 from tests import fake_ollama as wire
 from tests.fake_ollama import FakeModel, FakeOllama
 
@@ -92,10 +92,18 @@ async def test_sends_the_request_as_given() -> None:
         }
         await listen(server)
         assert "tools" not in fake.requests[1].body
-        assert fake.requests[1].body["think"] is False
+        assert fake.requests[1].think is False
+        assert "keep_alive" not in fake.requests[1].body
         assert not {"origin", "referer", "cookie", "authorization"} & set(fake.requests[0].headers)
         # No connection is used twice: one that died unseen would cost a reply.
         assert fake.requests[0].headers["connection"] == "close"
+
+
+async def test_sends_how_long_the_model_stays_loaded() -> None:
+    async with served() as (fake, server):
+        async for _ in server.stream(model="fake:tools", messages=[USER], tools=[], options={}, think="low", keep_alive=0):
+            pass
+        assert (fake.requests[0].keep_alive, fake.requests[0].think) == (0, "low")
 
 
 async def test_sends_a_long_history_and_text_that_should_not_exist() -> None:
@@ -483,6 +491,77 @@ async def test_asks_for_a_models_facts_once() -> None:
         fake.models[0] = FakeModel("m0", context_length=1)
         assert (await server.list_models())[0].context_length == 1
         assert fake.paths.count("POST /api/show") == 22
+
+
+LLAMA = {
+    "general.architecture": "llama",
+    "llama.block_count": 32,
+    "llama.embedding_length": 4096,
+    "llama.attention.head_count": 32,
+    "llama.attention.head_count_kv": 8,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        pytest.param({}, 131_072, id="lengths from the embedding"),
+        pytest.param({"attention.key_length": 256, "attention.value_length": 64}, 32 * 8 * 320 * 2, id="lengths as told"),
+        pytest.param({"attention.head_count_kv": [8] * 4 + [0] * 28}, 4 * 8 * 256 * 2, id="a number for each layer"),
+        pytest.param({"attention.head_count": [0, 32, 16], "attention.head_count_kv": [0, 8, 8], "block_count": 3}, 2 * 8 * 512 * 2, id="lists of both"),
+        pytest.param({"attention.head_count_kv": [8] * 40}, 131_072, id="more numbers than layers"),
+        pytest.param({"attention.head_count_kv": None}, None, id="a list that was left out"),
+        pytest.param({"attention.head_count_kv": []}, None, id="an empty list"),
+        pytest.param({"attention.head_count": None}, None, id="no heads"),
+        pytest.param({"attention.head_count": 0}, None, id="no attention"),
+        pytest.param({"block_count": None}, None, id="no layers"),
+        pytest.param({"block_count": "32"}, None, id="a text"),
+        pytest.param({"attention.head_count_kv": -8}, None, id="below zero"),
+    ],
+)
+def test_the_memory_of_a_token(facts: dict[str, object], expected: int | None) -> None:
+    assert kv_bytes_per_token(LLAMA | {f"llama.{name}": value for name, value in facts.items()}) == expected
+
+
+def test_the_memory_of_a_token_needs_facts() -> None:
+    assert kv_bytes_per_token({}) is None
+    assert kv_bytes_per_token({"general.architecture": "llama", "llama.context_length": 8192}) is None
+    without = {name: value for name, value in LLAMA.items() if not name.endswith("head_count_kv")}
+    assert kv_bytes_per_token(without) == 131_072 * 4, "then each head has its own"
+
+
+async def test_says_which_models_always_think() -> None:
+    async with FakeOllama([FakeModel("a", architecture="gptoss"), FakeModel("b")]) as fake, closing_server(fake) as server:
+        assert [(model.name, model.thinks_always) for model in await server.list_models()] == [("a", True), ("b", False)]
+
+
+# ---- Pulls ----
+
+
+async def test_tells_the_steps_of_a_pull() -> None:
+    async with FakeOllama([]) as fake, closing_server(fake) as server:
+        fake.script_pull([wire.progress("pulling manifest"), wire.layer("a" * 64, 10, 0, 10), wire.progress("success"), wire.progress("more")])
+        steps = [step async for step in server.pull("x:1b")]
+    digest = f"sha256:{'a' * 64}"
+    layer = [PullStep(f"pulling {'a' * 12}", digest, None, 10), PullStep(f"pulling {'a' * 12}", digest, 10, 10)]
+    assert steps == [PullStep("pulling manifest"), *layer, PullStep("success")]
+
+
+async def test_closing_a_pull_ends_it_at_its_source() -> None:
+    async with FakeOllama([]) as fake, closing_server(fake) as server:
+        fake.script_pull([wire.progress("pulling manifest"), wire.hang()])
+        async with aclosing(server.pull("x:1b")) as steps:
+            assert (await anext(steps)).status == "pulling manifest"
+        async with asyncio.timeout(5):
+            await fake.pulls[0].ended.wait()
+        assert fake.pulls[0].closed_early
+
+
+async def test_a_pull_from_nobody_names_the_address() -> None:
+    async with FakeOllama([]) as fake, closing_server(fake) as server:
+        await fake.stop()
+        with pytest.raises(ModelUnavailable, match=fake.url):
+            await anext(server.pull("x:1b"))
 
 
 @asynccontextmanager

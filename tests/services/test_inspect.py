@@ -137,6 +137,92 @@ async def test_it_is_right_for_a_model_without_tools(tmp_path: Path, fake: FakeO
     assert [(message["role"], message["part"]) for message in shown["messages"]][-2:] == [("system", "state"), ("user", "new")]
 
 
+async def test_what_is_withheld_is_told_one_by_one(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.call("task_add", {"title": "milk"}, before="One moment."), script.thinking_then_text("a long thought", "Done."))
+    chat = await client.new_chat()
+    await client.say(chat, "buy milk")
+    _, before, card, _, reply = await client.messages(chat)
+    await client.ok("message.hide", message_id=reply["id"], hidden=True)
+    told = {item["message_id"]: item for item in (await client.ok("context.inspect", chat_id=chat))["withheld"]}
+    assert [(told[row["id"]]["role"], told[row["id"]]["reason"]) for row in (before, card, reply)] == [
+        ("assistant", "temporary"), ("tool", "temporary"), ("assistant", "hidden"),
+    ]  # fmt: skip
+    assert (told[before["id"]]["head"], told[before["id"]]["family"]) == ("One moment.", "tasks")
+    assert (told[card["id"]]["tool"], told[card["id"]]["created_at"]) == ("task_add", card["created_at"])
+    (receipt,) = [item for item in told.values() if item["message_id"] not in (before["id"], card["id"], reply["id"])]
+    assert (receipt["reason"], receipt["head"]) == ("hidden", "task_add: ok, task 1")
+
+
+async def test_of_very_much_that_is_withheld_the_newest_is_told_in_words(client: Client, tmp_path: Path) -> None:
+    chat = await client.new_chat()
+    with closing(sqlite3.connect(tmp_path / "cleanroom.db")) as database, database:
+        rows_of_chat = [(chat, "x" * 300, number) for number in range(300)]
+        database.executemany("INSERT INTO chat_messages (session_id, role, content, status, created_at) VALUES (?, 'user', ?, 'complete', ?)", rows_of_chat)
+    withheld = (await client.ok("context.inspect", chat_id=chat))["withheld"]
+    assert len(withheld) > 280
+    assert [item.get("head") for item in withheld] == ["x" * 80] * 100 + [None] * (len(withheld) - 100)
+
+
+async def test_whatever_the_newest_message_is_it_can_be_looked_at(tmp_path: Path, fake: FakeOllama) -> None:
+    async with running(make_settings(tmp_path, fake, num_ctx=2048)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        assert (await client.say(chat, "huge " * 4_000))["error"]["code"] == "too_large"
+        (huge,) = await client.messages(chat)
+        assert reasons(await client.ok("context.inspect", chat_id=chat)) == {huge["id"]: "beyond_window"}
+        await client.ok("message.hide", message_id=huge["id"], hidden=True)
+        assert reasons(await compare(client, fake, chat)) == {huge["id"]: "hidden"}
+
+
+async def test_a_prompt_that_is_too_long_by_itself_is_told_with_both_numbers(tmp_path: Path, fake: FakeOllama) -> None:
+    async with running(make_settings(tmp_path, fake, num_ctx=2048)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        await client.press(chat, "system_prompt_draft", content="long " * 3_000)
+        await client.press(chat, "system_prompt_apply")
+        refused = await client.refused("too_large", "context.inspect", chat_id=chat)
+        assert "tokens" in refused["message"] and "1536" in refused["message"]
+
+
+async def test_what_the_model_is_spared_is_counted_as_long_as_it_is_not_put_back(client: Client, fake: FakeOllama) -> None:
+    chat = await client.new_chat()
+    assert (await client.context(chat))["saved_tokens"] == 0
+    await client.press(chat, "system_prompt_draft", content="Be brief. " * 50)
+    before = await client.context(chat)
+    assert before["saved_tokens"] == before["ephemeral_tokens"] > 100
+    cleared = (await client.ok("context.clear", chat_id=chat))["context"]
+    assert (cleared["ephemeral_tokens"], cleared["saved_tokens"]) == (0, before["saved_tokens"])
+    await client.press(chat, "task_add", title="milk")
+    more = await client.context(chat)
+    assert more["saved_tokens"] == before["saved_tokens"] + more["ephemeral_tokens"]
+    await client.ok("context.clear", chat_id=chat)
+    restored = (await client.ok("context.undo", chat_id=chat))["context"]
+    assert restored["saved_tokens"] == more["saved_tokens"]
+
+
+async def test_what_is_in_hand_is_named_by_its_cards_subject(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    chat = await client.new_chat()
+    await client.press(chat, "system_prompt_draft", content="Be brief.")
+    (subject,) = (await client.context(chat))["in_hand"]
+    newest = (await client.messages(chat))[-2]
+    assert newest["card"]["subject"] == subject
+    await client.press(chat, "note_save", title="A", content="The text of the note.")
+    (subject,) = (await client.context(chat))["in_hand"]
+    assert subject == "notes.1"
+    card = next(message["card"] for message in await client.messages(chat) if message.get("tool") == "note_save")
+    assert card["subject"] == subject and card["actions"]
+    await client.press(chat, "note_save", id=1, title="A", content="Another text.")
+    cards = [message["card"] for message in await client.messages(chat) if message.get("tool") == "note_save"]
+    assert all(card["actions"] and "superseded" not in card for card in cards)
+    await client.press(chat, "note_delete", id=1)
+    assert (await client.context(chat))["in_hand"] == []
+
+
+async def test_nothing_is_in_hand_where_no_state_goes_out(tmp_path: Path, fake: FakeOllama) -> None:
+    async with running(make_settings(tmp_path, fake, working_state_tokens=0)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        await client.press(chat, "system_prompt_draft", content="Be brief.")
+        assert (await client.context(chat))["in_hand"] == []
+
+
 async def test_without_a_model_or_a_chat_the_reason_is_told(tmp_path: Path) -> None:
     async with running(make_settings(tmp_path)) as address, Client.connect(address) as client:
         await client.refused("model_unavailable", "context.inspect", chat_id=await client.new_chat())

@@ -111,6 +111,67 @@ async def test_stop_and_send_in_one_breath(client: Client, fake: FakeOllama) -> 
     assert (await client.finished(sent["turn_id"]))["status"] == "complete"
 
 
+@pytest.mark.parametrize("stops", [1, 2])
+async def test_stops_and_a_message_in_the_same_tick(client: Client, fake: FakeOllama, stops: int) -> None:
+    """On one socket they are taken in their order, and the second reply begins when the first one's request is closed."""
+    fake.script(script.hang_mid("one"), script.reply("two"))
+    chat = await client.new_chat()
+    await client.ok("message.send", chat_id=chat, client_id="1", text="first")
+    await client.event("message.delta")
+    stopping = [client.ok("turn.stop", chat_id=chat) for _ in range(stops)]
+    *_, sent = await asyncio.gather(*stopping, client.ok("message.send", chat_id=chat, client_id="2", text="second"))
+    assert (await client.finished(sent["turn_id"]))["status"] == "complete"
+    assert [(m["content"], m["status"]) for m in await client.messages(chat)] == [
+        ("first", "complete"),
+        ("one", "stopped"),
+        ("second", "complete"),
+        ("two", "complete"),
+    ]
+    first, second = fake.requests
+    assert first.closed_early and not second.closed_early
+    assert [event["status"] for event in client.of("turn.finished")] == ["stopped", "complete"]
+
+
+async def test_a_message_and_its_stop_in_the_same_tick(client: Client, fake: FakeOllama) -> None:
+    fake.default = lambda _: script.hang_mid("one")
+    chat = await client.new_chat()
+    sent, _ = await asyncio.gather(client.ok("message.send", chat_id=chat, client_id="1", text="first"), client.ok("turn.stop", chat_id=chat))
+    assert (await client.finished(sent["turn_id"]))["status"] == "stopped"
+    assert (await client.ok("chat.open", chat_id=chat))["chat"]["turn_running"] is False
+
+
+async def test_stops_from_two_tabs_end_one_turn_once(address: str, client: Client, fake: FakeOllama) -> None:
+    fake.script(script.hang_mid("one"))
+    chat = await client.new_chat()
+    sent = await client.ok("message.send", chat_id=chat, client_id="1", text="first")
+    await client.event("message.delta")
+    async with Client.connect(address) as other:
+        await asyncio.gather(client.ok("turn.stop", chat_id=chat), other.ok("turn.stop", chat_id=chat))
+    await client.finished(sent["turn_id"])
+    await client.ok("turn.stop", chat_id=chat)
+    await client.ok("tool.list")  # frames keep their order: nothing more has come
+    assert len(client.of("turn.finished")) == 1
+
+
+async def test_stop_without_a_turn_is_no_error(client: Client, fake: FakeOllama) -> None:
+    chat = await client.new_chat()
+    await client.ok("turn.stop", chat_id=chat)
+    await client.say(chat, "hi")
+    await client.ok("turn.stop", chat_id=chat)
+    assert (await client.messages(chat))[-1]["status"] == "complete"
+    await client.refused("not_found", "turn.stop", chat_id="nowhere")
+
+
+async def test_what_a_reply_cost_stands_under_it(client: Client, fake: FakeOllama) -> None:
+    fake.script([script.text("one", " two"), script.done(prompt_eval_count=20, eval_count=4, eval_duration=2_000_000_000)])
+    chat = await client.new_chat()
+    await client.say(chat, "hi")
+    reply = (await client.messages(chat))[-1]
+    told = {name: reply["metrics"][name] for name in ("prompt_tokens", "reply_tokens", "tokens_per_second", "num_ctx", "done_reason")}
+    assert told == {"prompt_tokens": 20, "reply_tokens": 4, "tokens_per_second": 2.0, "num_ctx": 8192, "done_reason": "stop"}
+    assert reply["metrics"]["first_token_ms"] >= 0 and reply["model"] == "fake:tools"
+
+
 async def test_a_reply_that_breaks_off_is_interrupted(client: Client, fake: FakeOllama) -> None:
     fake.script(script.reset_mid("Hel", "lo"))
     chat = await client.new_chat()
