@@ -10,7 +10,6 @@ import html
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from ipaddress import ip_address
 from urllib.parse import parse_qs
 
 from itsdangerous import BadSignature, TimestampSigner
@@ -18,6 +17,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from backend.security import is_loopback
 from backend.settings import OFF
 
 COOKIE = "cleanroom_session"
@@ -161,15 +161,7 @@ def _address(connection: HTTPConnection) -> str:
 
 def _is_this_machine(connection: HTTPConnection) -> bool:
     """Whether client and name both are loopback: a proxy on this machine passes on the name that others use."""
-    try:
-        local = ip_address(_address(connection)).is_loopback
-    except ValueError:
-        return False
-    name = connection.url.hostname or ""
-    try:
-        return local and ip_address(name).is_loopback
-    except ValueError:
-        return local and name == "localhost"
+    return is_loopback(_address(connection)) and is_loopback(connection.url.hostname or "")
 
 
 async def _token_in(request: Request) -> str:

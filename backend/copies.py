@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from backend.errors import CleanroomError
 from backend.settings import Settings
-from backend.store.copies import check, keep, make, put_back
+from backend.store.copies import beside, check, keep, make, put_back
 from backend.store.sqlite_file import InstanceLock, file_path
 
 BACKUP = """\
@@ -61,7 +60,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _backup(path: Path, options: argparse.Namespace) -> None:
-    target = (options.target or _copy_beside(path)).resolve()
+    target = (options.target or beside(path)).resolve()
     if not path.exists():
         raise CleanroomError(f"there is no database {path}.")
     if target.exists():
@@ -80,7 +79,7 @@ def _restore(path: Path, options: argparse.Namespace) -> None:
         messages = check(backup)
         if path.exists():
             _make_sure(path, backup, messages, options)
-            kept = _copy_beside(path)
+            kept = beside(path)
             keep(path, kept)
             print(f"What was there is kept as {kept}")
         put_back(backup, path)
@@ -94,10 +93,6 @@ def _make_sure(path: Path, backup: Path, messages: int, options: argparse.Namesp
         raise CleanroomError("there is no terminal to ask at; give --yes to restore without asking.")
     if input(f"Replace {path} by {backup} with {messages:,} messages? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CleanroomError("nothing was changed.")
-
-
-def _copy_beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{datetime.now():%Y%m%d-%H%M%S}.bak")
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ from __future__ import annotations
 import argparse
 import glob
 import os
-import sqlite3
 import sys
 from contextlib import ExitStack
-from datetime import datetime
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -23,8 +21,9 @@ sys.path.insert(0, str(PROJECT))
 
 from backend.errors import CleanroomError
 from backend.settings import Settings
+from backend.store.copies import beside, make
 from backend.store.erase import compact, erase, rows_to_erase
-from backend.store.sqlite_file import InstanceLock, back_up, file_path, store_error
+from backend.store.sqlite_file import InstanceLock, file_path
 
 DESCRIPTION = """\
 Delete all messages and working states, so that every chat starts with a clean slate. Chats, prompts, tasks, notes
@@ -78,7 +77,9 @@ def _clear_held(path: Path, options: argparse.Namespace) -> int:
             print(f"{count:>10,}  {table}")
         _make_sure(options)
         if not options.no_backup:
-            print(f"Backup: {_back_up(path)}")
+            backup = beside(path)
+            make(path, backup)
+            print(f"Backup: {backup}")
         erase(path, list(counts))
     else:
         print(f"{path}: there is nothing to delete.")
@@ -98,15 +99,6 @@ def _make_sure(options: argparse.Namespace) -> None:
         raise CleanroomError("nothing was deleted: there is no terminal to ask at; give --yes to delete without asking.")
     if input("Delete them? [y/N] ").strip().lower() not in ("y", "yes"):
         raise CleanroomError("nothing was deleted.")
-
-
-def _back_up(path: Path) -> Path:
-    target = path.with_name(f"{path.name}.{datetime.now():%Y%m%d-%H%M%S}.bak")
-    try:
-        back_up(path, target)
-    except sqlite3.Error as error:
-        raise store_error(error, "The backup") or error from error
-    return target
 
 
 def _name_backups(path: Path) -> None:

@@ -34,7 +34,7 @@ class Chats:
         """Read all chats; `then` gets them before anything else can change or be told."""
 
         async def read(unit: Unit) -> None:
-            found = await self._rows.list_all(unit.tx, lambda chat_id: self._turns.running_turn(chat_id) is not None)
+            found = await self._rows.list_all(unit.tx, self.is_busy)
             unit.after_commit(lambda: then(found))
 
         await self._journal.write(read)
@@ -84,7 +84,7 @@ class Chats:
         row = await self._rows.get(unit.tx, chat_id)
         if only_temporary and not row["temporary"]:
             return True
-        if self._turns.running_turn(chat_id) is not None:
+        if self.is_busy(chat_id):
             return False
         await chats.delete(unit.tx, chat_id)
         unit.publish(ChatDeleted(chat_id=chat_id))
@@ -139,4 +139,4 @@ class Chats:
 
     async def wire(self, tx: Connection, chat_id: str) -> Chat:
         """The chat as a person gets it. Raises NotFound."""
-        return await self._rows.wire(tx, chat_id, turn_running=self._turns.running_turn(chat_id) is not None)
+        return await self._rows.wire(tx, chat_id, turn_running=self.is_busy(chat_id))

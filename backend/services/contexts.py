@@ -17,6 +17,7 @@ from backend.services import context_policy
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
 from backend.services.prompting import Prompting
+from backend.services.receipt_rows import is_receipt
 from backend.services.records import to_message
 from backend.services.sent import SentRequests
 from backend.services.turns import Turns
@@ -258,6 +259,6 @@ def _check_hideable(row: dict[str, Any]) -> None:
 def _told(row: dict[str, Any], reason: str) -> dict[str, Any]:
     """What a list shows of a withheld message."""
     text = row["thinking"] if reason == "thinking" else row["content"]
-    if row["role"] == "tool" and not row["is_ephemeral"]:
+    if is_receipt(row):
         text = "; ".join(f"{receipt.tool}: {receipt.outcome}" for receipt in receipts.decode(text)) or text
     return {"role": row["role"], "head": text[:HEAD_CHARACTERS], "family": row["family"], "tool": row["tool"], "created_at": row["created_at"]}

@@ -15,17 +15,18 @@ class Clock:
 
     def now(self) -> str:
         """The time in UTC, ISO 8601 with microseconds."""
-        return _iso(datetime.now(UTC))
+        return iso(datetime.now(UTC))
 
     def later(self, seconds: float) -> str:
         """The time `seconds` from now."""
-        return _iso(datetime.now(UTC) + timedelta(seconds=seconds))
+        return iso(datetime.now(UTC) + timedelta(seconds=seconds))
 
     def monotonic(self) -> float:
         return time.monotonic()
 
 
-def _iso(moment: datetime) -> str:
+def iso(moment: datetime) -> str:
+    """A time in UTC as all our times are written, so that their texts are in the order of the times."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

@@ -73,10 +73,7 @@ class WorkingStates:
         self._cleared: dict[str, Cleared] = {}
 
     async def load(self, tx: Connection, chat_id: str) -> Working:
-        row = await states.get(tx, chat_id)
-        if row is None:
-            return Working()
-        return Working(row["active_tool"], row["state"], row["unrelated_count"], row["pending_transaction"])
+        return _working(await states.get(tx, chat_id))
 
     async def save(self, tx: Connection, chat_id: str, working: Working) -> None:
         """Write the state; one that says nothing has no row."""
@@ -170,7 +167,8 @@ class WorkingStates:
 
     async def snapshot(self, tx: Connection, chat_id: str, ttl_messages: int, running_turn: str | None) -> ContextState:
         """The state as the person sees it. A transaction is announced when its turn is over, not before."""
-        working = await self.load(tx, chat_id)
+        state = await states.get(tx, chat_id)
+        working = _working(state)
         ephemeral = await messages.list_ephemeral(tx, chat_id)
         ephemeral_tokens = sum(self.tokens_of(row) for row in ephemeral)
         history = await self.history(tx, chat_id)
@@ -186,7 +184,7 @@ class WorkingStates:
             pending_transaction=PendingTransaction.model_validate(pending) if pending else None,
             undo_until=self._undo_until(chat_id),
             saved_tokens=ephemeral_tokens + await states.cleared_tokens(tx, chat_id),
-            in_hand=await self._in_hand(tx, chat_id),
+            in_hand=await self._in_hand(tx, chat_id, state),
         )
 
     async def publish_snapshot(self, unit: Unit, chat_id: str, ttl_messages: int, running_turn: str | None) -> ContextState:
@@ -208,10 +206,10 @@ class WorkingStates:
         """What a message would cost a window: its text, or a card's whole rendering."""
         return self._counter.message(row["content"] + (row["card"] or ""))
 
-    async def _in_hand(self, tx: Connection, chat_id: str) -> list[str]:
+    async def _in_hand(self, tx: Connection, chat_id: str, state: dict[str, Any] | None) -> list[str]:
         if self._settings.working_state_tokens == 0:
             return []  # no working state goes out
-        return await working_state.in_hand(self._registry, tx, chat_id, await states.get(tx, chat_id), self._clock.now())
+        return await working_state.in_hand(self._registry, tx, chat_id, state, self._clock.now())
 
     def _undo_until(self, chat_id: str) -> str | None:
         cleared = self._cleared.get(chat_id)
@@ -222,6 +220,12 @@ class WorkingStates:
         if until is not None:
             expires = asyncio.get_running_loop().call_later(UNDO_SECONDS, self.forget, chat_id)
             self._cleared[chat_id] = Cleared(rows, working, until, expires)
+
+
+def _working(row: dict[str, Any] | None) -> Working:
+    if row is None:
+        return Working()
+    return Working(row["active_tool"], row["state"], row["unrelated_count"], row["pending_transaction"])
 
 
 def card_json(card: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.store.database import Connection
-from backend.store.message_search import MAX_CANDIDATES, MAX_WORDS, snippet, words_beginning_like
+from backend.store.message_search import MAX_CANDIDATES, MAX_WORDS, Hit, snippet, words_beginning_like
 from backend.store.stems import WORD, fold, forms_among
 
 # Weighing messages against each other reads all places of all words. Beyond this many it would take
@@ -18,13 +18,9 @@ MIN_BEGINNING = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ChatHit:
+class ChatHit(Hit):
     chat_id: str
     title: str
-    message_id: int
-    role: str
-    created_at: str
-    snippet: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +99,7 @@ async def _matching(tx: Connection, operator: str, terms: list[_Term], session_i
     )
     forms = [word for term in terms for word in term.words]
     beginnings = tuple(term.beginning for term in terms if term.beginning)
-    return [ChatHit(row["session_id"], row["title"], row["id"], row["role"], row["created_at"], snippet(row["content"], forms, beginnings)) for row in rows]
+    return [ChatHit(row["id"], row["role"], row["created_at"], snippet(row["content"], forms, beginnings), row["session_id"], row["title"]) for row in rows]
 
 
 # What is in the index is permanent and whole. A chat's messages lie close together, which spares looking at the others'.

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 from backend.errors import StoreError
@@ -14,6 +15,11 @@ from backend.store.sqlite_file import back_up, open_unchanged, store_error
 
 # SQLite keeps these beside a database; another file's must not be read into a restored one.
 COMPANIONS = ("-wal", "-shm", "-journal")
+
+
+def beside(path: Path) -> Path:
+    """Where a copy of the database goes that nobody named: beside it, by the time."""
+    return path.with_name(f"{path.name}.{datetime.now():%Y%m%d-%H%M%S}.bak")
 
 
 def make(path: Path, target: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from backend.protocol import MAX_NESTING, Parameters
 from backend.services.formats.transcript import Unreadable
+from backend.services.records import iso
 from backend.text import clean_text
 
 # More than a chat of years; each costs a row and a place in the index.
@@ -45,7 +46,7 @@ def moment(value: Any, otherwise: str, latest: str) -> str:
         found = None
     if found is None:
         return otherwise
-    return min(found.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"), latest)
+    return min(iso(found.astimezone(UTC)), latest)
 
 
 def _moment(value: Any) -> datetime | None:

@@ -14,16 +14,23 @@ export function useRunning(chatId) {
   return useComputed(() => store.chat(chatId).value.turn !== null).value;
 }
 
-/** The last reply to `ask()`, which is asked again after each change of `causes`; null before the first. */
-export function useReply(ask, ready, causes) {
-  const [reply, setReply] = useState(null);
+/**
+ * The last reply to `ask()`, null before the first, and the error of the newest try, if it failed. Asked after each
+ * change of `causes`, and by `again()`; a lost connection is no error, since it comes back.
+ */
+export function useAnswer(ask, ready, causes) {
+  const [answer, setAnswer] = useState({ reply: null, error: null });
+  const [tries, setTries] = useState(0);
   useEffect(() => {
     if (!ready) return undefined;
     let current = true;
-    ask().then((fresh) => current && setReply(fresh)).catch((error) => {
-      if (!error.code) throw error;
-    });
+    ask()
+      .then((reply) => current && setAnswer({ reply, error: null }))
+      .catch((error) => {
+        if (!error.code) throw error;
+        if (current && error.code !== "disconnected") setAnswer(({ reply }) => ({ reply, error }));
+      });
     return () => (current = false);
-  }, [ready, ...causes]);
-  return reply;
+  }, [ready, tries, ...causes]);
+  return { ...answer, again: () => setTries((count) => count + 1) };
 }

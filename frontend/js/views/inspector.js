@@ -1,8 +1,8 @@
 // What the model sees: the next request by part and what is withheld from it and why, and the request that went out last.
 
 import { useComputed } from "@preact/signals";
-import { useEffect, useId, useState } from "preact/hooks";
-import { useApp } from "./context.js";
+import { useId, useState } from "preact/hooks";
+import { useAnswer, useApp } from "./context.js";
 import { Facts } from "./facts.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
@@ -10,8 +10,6 @@ import { ErrorText } from "./messages.js";
 import { Meter, Parts, partsOf, ToolText } from "./request-parts.js";
 import { Sent } from "./sent.js";
 import { Withheld } from "./withheld.js";
-
-const emptyChat = { context: null, turn: null, messages: [] };
 
 export function Inspector({ chatId }) {
   const { t, preferences, ui } = useApp();
@@ -29,7 +27,7 @@ export function Inspector({ chatId }) {
 function Requests({ chatId }) {
   const { t, store } = useApp();
   const [view, setView] = useState("next");
-  const chat = useComputed(() => (chatId ? store.chat(chatId).value : emptyChat));
+  const chat = store.chat(chatId);
   const metrics = useComputed(() => lastReplyOf(chat.value)?.metrics ?? null).value;
   const tab = (name) => html`<button type="button" aria-pressed=${view === name} data-view=${name} onClick=${() => setView(name)}>${t(`inspector.${name}`)}</button>`;
   return html`
@@ -79,24 +77,6 @@ const useReady = (chat) => {
 
 /** What may change either request: the context, and a turn's beginning and end. */
 const useCauses = (chat) => [useComputed(() => chat.value.context).value, useComputed(() => chat.value.turn === null).value];
-
-/** The newest answer to `ask()` or the error that came instead; asked after each change of `causes`, and by `again()`. */
-function useAnswer(ask, ready, causes) {
-  const [answer, setAnswer] = useState({ reply: null, error: null });
-  const [tries, setTries] = useState(0);
-  useEffect(() => {
-    if (!ready) return undefined;
-    let current = true;
-    ask()
-      .then((reply) => current && setAnswer({ reply, error: null }))
-      .catch((error) => {
-        if (!error.code) throw error;
-        if (current && error.code !== "disconnected") setAnswer({ reply: null, error });
-      });
-    return () => (current = false);
-  }, [ready, tries, ...causes]);
-  return { ...answer, again: () => setTries((count) => count + 1) };
-}
 
 function Failure({ error, again }) {
   const { t } = useApp();

@@ -107,15 +107,15 @@ function Reply({ chat, message, retryable }) {
 
 function Thinking({ message, active }) {
   const { t, seconds } = useApp();
-  const { now, last } = useSecondsOf(message, active);
+  const passed = useSecondsOf(message, active);
   const known = message.metrics?.thinking_ms;
-  const spent = known ? seconds(known) : last;
-  const summary = active ? t("thinking.active", { seconds: now }) : spent ? t("thinking.spent", { seconds: spent }) : t("thinking.done");
+  const spent = known ? seconds(known) : passed;
+  const summary = active ? t("thinking.active", { seconds: passed }) : spent ? t("thinking.spent", { seconds: spent }) : t("thinking.done");
   return html`<details class="thinking"><summary><${Icon} name="chevron" /><span>${summary}</span></summary>
     <div class="typed" dir="auto"><${Pieces} text=${message.thinking} /></div></details>`;
 }
 
-/** Seconds since the message began, drawn anew each second while `active`; `last` is what they came to in this page. */
+/** Seconds since the message began, drawn anew each second while `active`; then what they came to in this page, or null. */
 function useSecondsOf(message, active) {
   const secondsNow = () => Math.max(0, Math.round((Date.now() - Date.parse(message.created_at)) / 1000));
   const last = useRef(null);
@@ -126,7 +126,7 @@ function useSecondsOf(message, active) {
     return () => clearInterval(timer);
   }, [active]);
   if (active) last.current = secondsNow();
-  return { now: last.current, last: last.current };
+  return last.current;
 }
 
 function ReplyNotes({ message, retryable, continuable }) {

@@ -1,6 +1,7 @@
 // The choice of a chat's model: what each takes and can do, and the ways to get and set one.
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { inThousands } from "../model-window.js";
 import { modelOf } from "../selectors.js";
 import { useApp } from "./context.js";
@@ -39,7 +40,7 @@ export function ModelList({ chatId, close, ready }) {
     close();
   };
   const onKeyDown = (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
+    if (isComposing(event)) return;
     const place = { ArrowDown: current + 1, ArrowUp: current - 1, ...(filtered ? {} : { Home: 0, End: shown.length - 1 }) }[event.key];
     const chooses = event.key === "Enter" || (event.key === " " && !filtered);
     if (place === undefined && !chooses) return;

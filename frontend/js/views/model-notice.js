@@ -1,11 +1,11 @@
 // What the person should know about who answers, and the next step; at most one notice at a time.
 
-import { isCalled, modelOf } from "../selectors.js";
+import { modelOf } from "../selectors.js";
 import { Command } from "./controls.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
-import { PullBar } from "./pull-progress.js";
+import { PullBar, UseModel } from "./pull-progress.js";
 
 const SUGGESTED_MODEL = "qwen3:4b";
 
@@ -87,17 +87,11 @@ function Install() {
 }
 
 function PullEnded({ chatId, pull }) {
-  const { t, store, actions } = useApp();
-  const { chats, models } = store.workspace.value;
+  const { t, actions } = useApp();
   const close = () => actions.dismissPull(pull.name);
-  const model = models.find((one) => isCalled(one, pull.name));
-  const use = () => {
-    actions.chooseModel(chatId, model.name);
-    close();
-  };
   return html`<${Notice} name=${`pull-${pull.status}`} quiet title=${`${pull.name}: ${t(`pull.${pull.status}`)}`} close=${close}>
     ${pull.error && html`<p class="detail" dir="auto">${pull.error.message}</p>`}
-    ${model && chats[chatId] && html`<button type="button" class="button small" data-action="use-model" onClick=${use}>${t("pull.use")}</button>`}<//>`;
+    <${UseModel} chatId=${chatId} name=${pull.name} used=${close} /><//>`;
 }
 
 function NoTools({ model }) {

@@ -6,31 +6,29 @@ import { place } from "./controls.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
+import { later } from "./later.js";
 import { percentOf } from "./pull-progress.js";
 
 const LIST = "./model-list.js";
+const useList = later(() => import(LIST));
 
 export function ModelPicker({ chatId }) {
-  const { t, store, actions } = useApp();
+  const { t, store } = useApp();
   const workspace = store.workspace.value;
   const model = modelOf(workspace, workspace.chats[chatId]);
   const button = useRef(null);
   const popover = useRef(null);
   const id = useId();
-  const [List, setList] = useState(null);
   const [open, setOpen] = useState(false);
-  const show = ({ newState }) => {
-    setOpen(newState === "open");
-    if (newState === "open" && !List) import(LIST).then(({ ModelList }) => setList(() => ModelList)).catch(() => actions.report({ code: "disconnected" }));
-  };
+  const list = useList(open);
   const name = nameOf(model, workspace.modelBackend, t);
   return html`<${Pulls} />
     <button type="button" ref=${button} class=${model && !model.missing ? "model" : "model none"} data-backend=${workspace.modelBackend ?? "none"} data-model-picker
       aria-label=${`${t("model.label")}: ${name}`} title=${name} aria-haspopup="dialog" aria-expanded=${open} popovertarget=${id}>
       <${Icon} name="chip" /><span class="model-name" dir="auto">${name}</span><${Icon} name="chevron" /></button>
-    <div id=${id} ref=${popover} popover="auto" class="model-popover" role="dialog" aria-label=${t("model.label")} onToggle=${show}
+    <div id=${id} ref=${popover} popover="auto" class="model-popover" role="dialog" aria-label=${t("model.label")} onToggle=${({ newState }) => setOpen(newState === "open")}
       onKeyDown=${(event) => event.key === "Escape" && event.stopPropagation()}>
-      ${open && List && html`<${List} chatId=${chatId} close=${() => popover.current.hidePopover()} ready=${() => place(popover.current, button.current, "end")} />`}
+      ${list && html`<${list.ModelList} chatId=${chatId} close=${() => popover.current.hidePopover()} ready=${() => place(popover.current, button.current, "end")} />`}
     </div>`;
 }
 

@@ -8,7 +8,7 @@ import { Dialog } from "./dialog.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
 import { ErrorText } from "./messages.js";
-import { PullBar } from "./pull-progress.js";
+import { PullBar, UseModel } from "./pull-progress.js";
 
 // Small models that call tools, with what their files took when this was written.
 const SUGGESTIONS = [
@@ -76,17 +76,16 @@ function Pull({ pull, chatId, again }) {
 }
 
 function Ended({ pull, chatId, again }) {
-  const { t, store, actions } = useApp();
-  const { chats, models } = store.workspace.value;
+  const { t, actions } = useApp();
   const { name, status } = pull;
-  const model = status === "complete" && models.find((one) => isCalled(one, name));
   return html`<span class="chip">${t(`pull.${status}`)}</span>
-    ${model && chats[chatId] && html`<button type="button" class="button small" data-action="use-model" onClick=${() => actions.chooseModel(chatId, model.name)}>${t("pull.use")}</button>`}
-    ${status !== "complete" && html`<button type="button" class="button small" data-action="pull-again" onClick=${again}>${t("message.retry")}</button>`}
+    ${status === "complete"
+      ? html`<${UseModel} chatId=${chatId} name=${name} />`
+      : html`<button type="button" class="button small" data-action="pull-again" onClick=${again}>${t("message.retry")}</button>`}
     <${IconButton} name="close" label=${`${t("pull.dismiss")}: ${name}`} onClick=${() => actions.dismissPull(name)} />`;
 }
 
-/** What is left of the file under way at the speed of the last while, in words; null before it can be told. */
+/** What is left of the known files at the speed of the last while, in words; null before it can be told. */
 function useTimeLeft({ completed, total, status }) {
   const { t } = useApp();
   const samples = useRef([]);

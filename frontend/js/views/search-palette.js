@@ -1,6 +1,7 @@
 // Search over everything that was said: chats by their titles at once, messages as the server finds them.
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { emphasise, hitsByChat } from "../search-text.js";
 import { chatsByTitle } from "../selectors.js";
 import { useApp } from "./context.js";
@@ -39,7 +40,7 @@ export function SearchPalette({ close }) {
     ways[place]();
   };
   const onKeyDown = (event) => {
-    if (event.isComposing || event.keyCode === 229) return;
+    if (isComposing(event)) return;
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const again = (event.ctrlKey || event.metaKey) && event.code === "KeyK";
     if (!step && !again && event.key !== "Enter") return;

@@ -1,6 +1,7 @@
 // A chat's title as a field over the place where it stands.
 
 import { useEffect, useRef } from "preact/hooks";
+import { isComposing } from "../keys.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 
@@ -23,8 +24,7 @@ export function TitleField({ chatId, home }) {
   };
   const onKeyDown = (event) => {
     event.stopPropagation();
-    const composing = event.isComposing || event.keyCode === 229;
-    if (composing || (event.key !== "Enter" && event.key !== "Escape")) return;
+    if (isComposing(event) || (event.key !== "Enter" && event.key !== "Escape")) return;
     event.preventDefault();
     end(event.key === "Enter");
     home()?.focus();
