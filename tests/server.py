@@ -65,12 +65,23 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         try:
             yield f"{host}:{port}"
         finally:
-            server.should_exit = True
+            server.end()
             await serving
 
 
 class _QuietServer(uvicorn.Server):
-    """Leaves the signal handlers of the test run alone."""
+    """Leaves the signal handlers of the test run alone, and ends when it is told to, not at its next tick."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        await self._told.wait()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -184,7 +184,9 @@ class ModelServer:
         return self._client
 
     def _new_client(self, **options: Any) -> ollama.AsyncClient:
-        return ollama.AsyncClient(host=self.url, follow_redirects=False, trust_env=self._trust_env, **options)
+        # Plain HTTP on this machine, past any proxy, has no use for certificates, and to read them takes longer than the rest.
+        verify = self._trust_env or self.url.startswith("https:")
+        return ollama.AsyncClient(host=self.url, follow_redirects=False, trust_env=self._trust_env, verify=verify, **options)
 
     async def _describe(self, listed: ollama.ListResponse.Model, gate: asyncio.Semaphore) -> ModelInfo | None:
         """The facts of one listed model; None when the server can't describe it, as when it was just deleted."""

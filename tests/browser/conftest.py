@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import start_blocking_portal
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from websockets.sync.client import connect
 
 from backend.settings import PROJECT_FOLDER
 from tests.fake_ollama import FakeModel, FakeOllamaThread
@@ -34,6 +36,14 @@ class Site:
     url: str
     fake: FakeOllamaThread
     server: ServerThread | ServerProcess
+
+    def offer(self, *models: FakeModel) -> None:
+        """Have the model server offer these, and Cleanroom know of it: it may have looked before."""
+        self.fake.server.models[:] = models
+        with connect(self.url.replace("http", "ws", 1) + "/ws") as socket:
+            socket.send(json.dumps({"type": "models.refresh", "ref": "offer"}))
+            while json.loads(socket.recv(PATIENCE_MS / 1000)).get("ref") != "offer":
+                pass
 
 
 @pytest.fixture(scope="session")

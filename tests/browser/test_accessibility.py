@@ -69,8 +69,9 @@ def check(page: Page) -> None:
 def open_inspector(page: Page) -> None:
     """Beside the conversation it is open from the start; over it, it is asked for."""
     inspector = page.locator("[data-inspector]")
-    if not inspector.is_visible():
-        page.locator(".inspector-toggle").click()
+    toggle = page.locator(".inspector-toggle")
+    if toggle.get_attribute("aria-expanded") == "false":
+        toggle.click()
     expect(inspector.locator("[data-facts]")).to_be_visible()
     expect(inspector.locator("[data-part=tools]")).to_be_visible()
 

@@ -145,6 +145,7 @@ def test_a_hidden_message_looks_it_and_is_not_sent_until_it_is_shown_again(open_
     choose(page, replies(page), "Hide from the model")
     expect(replies(page).locator("[data-note=hidden]")).to_be_visible()
     page.reload()
+    expect(questions(page)).to_have_count(1)
     ask(page, site, "open question", "an answer")
     assert prompts(site)[-1] == ["open question"]
     for message in (questions(page).first, replies(page).first):

@@ -23,10 +23,6 @@ SEER = FakeModel("seer:7b", capabilities=("completion", "vision"))
 expect.set_options(timeout=PATIENCE_MS)
 
 
-def have(site: Site, *models: FakeModel) -> None:
-    site.fake.server.models[:] = models
-
-
 def open_picker(page: Page) -> Locator:
     page.locator("[data-model-picker]").click()
     picker = page.locator(".model-popover")
@@ -42,7 +38,7 @@ def answered(page: Page) -> None:
 
 
 def test_the_picker_says_what_each_model_takes_and_can_and_is_used_by_keys(open_page: OpenPage, site: Site) -> None:
-    have(site, FakeModel("qwen3:4b"), THINKER, SEER)
+    site.offer(FakeModel("qwen3:4b"), THINKER, SEER)
     page = start(open_page)
     start_chat(page, ENGLISH)
     button = page.locator("[data-model-picker]")
@@ -74,7 +70,7 @@ def test_the_picker_says_what_each_model_takes_and_can_and_is_used_by_keys(open_
 
 
 def test_many_models_can_be_filtered_on_a_phone_too(open_page: OpenPage, site: Site) -> None:
-    have(site, *(FakeModel(f"model-{number}:1b") for number in range(12)))
+    site.offer(*(FakeModel(f"model-{number}:1b") for number in range(12)))
     page = start(open_page, viewport=PHONE, reduced_motion="reduce")
     start_chat(page, ENGLISH)
     picker = open_picker(page)
@@ -182,7 +178,7 @@ def test_a_missing_model_offers_to_be_fetched(open_page: OpenPage, site: Site) -
 
 @pytest.mark.parametrize("words", [RUSSIAN, pytest.param(ENGLISH, marks=pytest.mark.long)], ids=["ru", "en"])
 def test_the_first_model_is_fetched_from_the_page(open_page: OpenPage, site: Site, words: Words) -> None:
-    have(site)
+    site.offer()
     page = open_page(words.locale, viewport=PHONE, reduced_motion="reduce")
     notice = page.locator("[data-notice=no-model]")
     expect(notice).to_contain_text("ollama pull qwen3:4b")
@@ -205,7 +201,7 @@ def open_parameters(page: Page) -> Locator:
 
 
 def test_parameters_hold_for_the_chat_and_the_window_for_the_model(open_page: OpenPage, site: Site) -> None:
-    have(site, THINKER)
+    site.offer(THINKER)
     page = start(open_page)
     start_chat(page, ENGLISH)
     dialog = open_parameters(page)
@@ -339,7 +335,7 @@ def test_the_embedded_model_is_named_and_gives_way_to_ollama_and_back(open_page:
 
 
 def test_a_chat_that_chose_an_ollama_model_can_go_on_with_the_embedded_one(open_page: OpenPage, site: Site) -> None:
-    have(site, FakeModel("qwen3:4b"), THINKER)
+    site.offer(FakeModel("qwen3:4b"), THINKER)
     page = start(open_page, viewport=WIDE)
     start_chat(page, ENGLISH)
     open_picker(page).get_by_role("option", name="deep:8b").click()

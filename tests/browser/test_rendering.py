@@ -110,7 +110,9 @@ def test_code_is_copied_as_it_was_written(open_page: OpenPage, site: Site) -> No
     lines = "".join(f"line {number}\n" for number in range(350))
     said = reply(page, site, f"```python\n{CODE}```\n\n- in a list:\n  ```\n  x = 1\n  ```\n\n```\n{lines}```")
     copied = [CODE.rstrip("\n"), "x = 1", lines.rstrip("\n")]
-    for button, text in zip(said.get_by_role("button", name="Copy code").all(), copied, strict=True):
+    buttons = said.get_by_role("button", name="Copy code")
+    expect(buttons).to_have_count(len(copied))
+    for button, text in zip(buttons.all(), copied, strict=True):
         button.click()
         page.wait_for_function("(text) => navigator.clipboard.readText().then((held) => held.trimEnd() === text)", arg=text)
     # Selected by hand too, although long code stands in pieces.

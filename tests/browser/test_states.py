@@ -59,7 +59,7 @@ def test_no_chat_yet(open_page: OpenPage, words: Words) -> None:
 
 @BOTH
 def test_a_server_without_models_says_how_to_get_one(open_page: OpenPage, site: Site, words: Words) -> None:
-    site.fake.server.models.clear()
+    site.offer()
     page = open_page(words.locale)
     notice = page.locator("[data-notice=no-model]")
     expect(notice).to_contain_text("ollama pull")
@@ -116,7 +116,7 @@ def test_a_reply_that_a_restart_interrupted_says_so(loose_page: Page, site: Site
 
 @BOTH
 def test_a_model_that_cannot_call_tools(open_page: OpenPage, site: Site, words: Words) -> None:
-    site.fake.server.models[:] = [FakeModel("plain:1b", capabilities=("completion",))]
+    site.offer(FakeModel("plain:1b", capabilities=("completion",)))
     page = open_page(words.locale)
     start_chat(page, words)
     expect(page.locator("[data-notice=no-tools]")).to_contain_text("plain:1b")
@@ -124,7 +124,7 @@ def test_a_model_that_cannot_call_tools(open_page: OpenPage, site: Site, words: 
 
 @BOTH
 def test_a_message_too_long_for_the_window_says_both_numbers(open_page: OpenPage, site: Site, words: Words) -> None:
-    site.fake.server.models[:] = [FakeModel("small:1b", context_length=2048)]
+    site.offer(FakeModel("small:1b", context_length=2048))
     page = open_page(words.locale)
     start_chat(page, words)
     send(page, "слово " * 3000)

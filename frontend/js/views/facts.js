@@ -5,7 +5,7 @@ import { useComputed } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../keys.js";
 import { keepsComposing, Revealed } from "./controls.js";
-import { useApp, useReply, useRunning } from "./context.js";
+import { useAnswer, useApp, useRunning } from "./context.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
 
@@ -30,7 +30,7 @@ function useFacts(chatId) {
   const idle = !useRunning(chatId);
   const revision = useComputed(() => store.workspace.value.factsRevision).value;
   const connected = useComputed(() => store.workspace.value.connection === "open").value;
-  return useReply(() => actions.facts(chatId), connected, [chatId, idle, revision]);
+  return useAnswer(() => actions.facts(chatId), connected, [chatId, idle, revision]).reply;
 }
 
 function Group({ name, amount, children }) {
@@ -140,13 +140,19 @@ function AddForm({ chatId, tool, argument, label, icon }) {
 function Notes({ chatId, notes }) {
   const { t, number, ui, actions } = useApp();
   const running = useRunning(chatId);
-  const open = (note) => ui.openDialog("note", { chatId, note });
+  // The list may be a moment old: what is edited is what the database holds now.
+  const open = async (id) => {
+    const fresh = await actions.facts(chatId).catch(actions.report);
+    const note = fresh?.notes.find((held) => held.id === id);
+    if (note) ui.openDialog("note", { chatId, note });
+  };
+  const create = () => ui.openDialog("note", { chatId, note: null });
   return html`<${Group} name="notes" amount=${number(notes.length)}>
     <ul>${notes.map((note) => html`<li class="fact" key=${note.id} data-note-id=${note.id}>
-      <button type="button" class="fact-text fact-open" dir="auto" onClick=${() => open(note)}><${Revealed} text=${note.title} /></button>
+      <button type="button" class="fact-text fact-open" dir="auto" onClick=${() => open(note.id)}><${Revealed} text=${note.title} /></button>
       <${IconButton} name="trash" label=${`${t("action.delete")}: ${note.title}`} data-action="delete" disabled=${running} onClick=${() => actions.invoke(chatId, "note_delete", { id: note.id })} />
     </li>`)}</ul>
-    <button type="button" class="button small" data-action="new-note" onClick=${() => open(null)}><${Icon} name="plus" />${t("facts.newNote")}</button>
+    <button type="button" class="button small" data-action="new-note" onClick=${create}><${Icon} name="plus" />${t("facts.newNote")}</button>
   <//>`;
 }
 

@@ -66,11 +66,12 @@ function Bar({ chatId }) {
 // Beside the conversation where there is room, over it where there is not.
 function InspectorButton() {
   const { t, preferences, ui } = useApp();
+  const open = ui.isWide() ? preferences.inspector.value : ui.drawer.value === "inspector";
   const toggle = () => {
     if (ui.isWide()) preferences.inspector.value = !preferences.inspector.value;
     else ui.toggleDrawer("inspector");
   };
-  return html`<${IconButton} name="eye" class="inspector-toggle" label=${t("inspector.title")} aria-expanded=${preferences.inspector.value} onClick=${toggle} />`;
+  return html`<${IconButton} name="eye" class="inspector-toggle" label=${t("inspector.title")} aria-expanded=${open} onClick=${toggle} />`;
 }
 
 function Talk({ chatId }) {
