@@ -50,7 +50,7 @@ from backend.services.turns import Turns
 from backend.services.variant_rows import VariantRows
 from backend.services.variants import Variants
 from backend.services.working import WorkingStates
-from backend.settings import Settings
+from backend.settings import OFF, Settings
 from backend.store import deleted_facts, messages
 from backend.store.database import Database
 from backend.store.facts_query import FactsQuery
@@ -134,6 +134,7 @@ def create_app(settings: Settings) -> Starlette:
             "ttl_messages": settings.ttl_messages,
             "max_message_bytes": settings.max_message_bytes,
             "max_frame_bytes": frame_bytes(settings),
+            "login": settings.access_token not in (None, OFF),
         }
 
         def attach(found: list[Chat]) -> None:

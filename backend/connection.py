@@ -6,6 +6,7 @@ Knows frames, not what a command does: that is `dispatch`'s part.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -14,11 +15,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from backend.errors import CleanroomError, Invalid
 from backend.hub import Hub, Outbox
 from backend.protocol import BadFrame, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
+from backend.rate_limit import RateLimit
 
 logger = logging.getLogger(__name__)
 
 # The page comes back at once for a snapshot when it sees this code.
 CLOSE_SLOW = 4001
+# It waits longer when it sees this one.
+CLOSE_ABUSE = 1008
 
 Result = dict[str, object]
 Dispatch = Callable[["Connection", Command], Awaitable[Result | None]]
@@ -51,7 +55,8 @@ async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], 
 
 
 async def _read(websocket: WebSocket, connection: Connection, dispatch: Dispatch, tasks: asyncio.TaskGroup) -> None:
-    while True:
+    limit = RateLimit()
+    while not limit.is_abused:
         try:
             frame = await websocket.receive()
         except (WebSocketDisconnect, RuntimeError):
@@ -59,11 +64,19 @@ async def _read(websocket: WebSocket, connection: Connection, dispatch: Dispatch
         if frame["type"] == "websocket.disconnect":
             return
         await connection.outbox.wait_for_room()
-        text = frame.get("text")
-        if text is None:
-            message = "A text frame with a JSON object is expected, not a binary one."
-            connection.outbox.put_reply(encode_error(None, "bad_frame", message))
-            continue
+        await _take(connection, frame.get("text"), limit, dispatch, tasks)
+    with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):  # the client may be gone
+        await websocket.close(CLOSE_ABUSE, "too many commands")
+
+
+async def _take(connection: Connection, text: str | None, limit: RateLimit, dispatch: Dispatch, tasks: asyncio.TaskGroup) -> None:
+    if not limit.allows():
+        message = "Too many commands at once; this one was not carried out. Wait a second, then send it again."
+        connection.outbox.put_reply(encode_error(ref_of(text or ""), "rate_limited", message))
+    elif text is None:
+        message = "A text frame with a JSON object is expected, not a binary one."
+        connection.outbox.put_reply(encode_error(None, "bad_frame", message))
+    else:
         await _answer(connection, text, dispatch, tasks)
 
 

@@ -51,7 +51,8 @@ class Guard:
         self._headers = {
             "content-security-policy": policy,
             "x-content-type-options": "nosniff",
-            "referrer-policy": "no-referrer",
+            # Not "no-referrer": a form of ours would then come from the origin "null", as another site's may.
+            "referrer-policy": "same-origin",
             "cross-origin-opener-policy": "same-origin",
             "cross-origin-resource-policy": "same-origin",
             "permissions-policy": "camera=(), geolocation=(), microphone=()",

@@ -235,7 +235,7 @@ async def test_every_answer_carries_the_policy(address: str) -> None:
     for name, answer in await answers_of_every_kind(address):
         assert answer.headers["content-security-policy"] == POLICY.format(digest=import_map_digest()), name
         assert answer.headers["x-content-type-options"] == "nosniff", name
-        assert answer.headers["referrer-policy"] == "no-referrer", name
+        assert answer.headers["referrer-policy"] == "same-origin", name
         assert answer.headers["cross-origin-opener-policy"] == "same-origin", name
         assert answer.headers["cross-origin-resource-policy"] == "same-origin", name
         assert "permissions-policy" in answer.headers, name

@@ -12,6 +12,7 @@ import { listenToFiles } from "./files.js";
 import { createI18n } from "./i18n.js";
 import { createOutbox } from "./outbox.js";
 import { createPreferences } from "./preferences.js";
+import { logInAgain } from "./session.js";
 import { createStorage, keyOf } from "./storage.js";
 import { createStore } from "./store.js";
 import { listenToKeys } from "./keys.js";
@@ -64,7 +65,10 @@ async function start() {
       if (event.type === "turn.finished") attention.tell(event.chat_id, event.error ? "announce.turnFailed" : "announce.turnFinished");
       if (event.type === "turn.waiting" && event.reason === "approval") attention.tell(event.chat_id, "turn.approval");
     },
-    onState: (value) => store.updateWorkspace({ type: "connection", value }),
+    onState(value) {
+      store.updateWorkspace({ type: "connection", value });
+      if (value === "lost" && store.workspace.value.settings.login) logInAgain({ fetch, go: (path) => location.assign(path) });
+    },
   });
   const attention = createAttention({ store, ui, t: i18n.t });
   const actions = createActions({ client, store, outbox, drafts, ui, newId });

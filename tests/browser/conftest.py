@@ -64,8 +64,8 @@ def fake() -> Iterator[FakeOllamaThread]:
 class ServerThread:
     """A server in a thread of this process, which saves each test the second that the imports take."""
 
-    def __init__(self, folder: Path, ollama_url: str) -> None:
-        self._settings = make_settings(folder, ollama_url=ollama_url)
+    def __init__(self, folder: Path, ollama_url: str, **values: object) -> None:
+        self._settings = make_settings(folder, ollama_url=ollama_url, **values)
         self._stack = ExitStack()
         self.url = ""
 
@@ -78,6 +78,12 @@ class ServerThread:
 
     def end(self) -> None:
         self._stack.close()
+
+    def change(self, **values: object) -> None:
+        """Start it anew with other settings."""
+        self.end()
+        self._settings = self._settings.model_copy(update=values)
+        self.start()
 
 
 class ServerProcess:

@@ -248,6 +248,7 @@ export default {
   "fold.less": "Show less",
   "fold.more": "Show all",
 
+  "logOut.label": "Log out",
   "help.title": "Keys",
 
   "import.bad.cut": "The file ends too early; it may have been copied only in part.",

@@ -292,6 +292,7 @@ export default {
   "fold.less": "Свернуть",
   "fold.more": "Показать целиком",
 
+  "logOut.label": "Выйти",
   "help.title": "Клавиши",
 
   "import.bad.cut": "Файл обрывается: возможно, он скопирован не целиком.",

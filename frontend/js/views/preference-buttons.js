@@ -1,5 +1,6 @@
-// Theme, language, notifications and the list of keys.
+// Theme, language, notifications, the list of keys and the way out.
 
+import { useComputed } from "@preact/signals";
 import { THEMES } from "../preferences.js";
 import { MenuButton } from "./controls.js";
 import { useApp } from "./context.js";
@@ -7,7 +8,8 @@ import { html } from "./html.js";
 import { IconButton } from "./icons.js";
 
 export function PreferenceButtons() {
-  const { t, preferences, ui, language, languages, canNotify } = useApp();
+  const { t, store, preferences, ui, language, languages, canNotify } = useApp();
+  const hasLogin = useComputed(() => store.workspace.value.settings.login).value;
   const choices = (signal, values, label) =>
     values.map((value) => ({ label: label(value), checked: signal.value === value, act: () => (signal.value = value) }));
   const themes = choices(preferences.theme, THEMES, (value) => t(`theme.${value}`));
@@ -15,7 +17,8 @@ export function PreferenceButtons() {
   return html`<${MenuButton} icon="theme" label=${t("theme.label")} items=${themes} />
     <${MenuButton} text=${language.value.toUpperCase()} label=${t("language.label")} items=${tongues} />
     ${canNotify && html`<${NotifyButton} />`}
-    <${IconButton} name="help" label=${t("help.title")} onClick=${() => ui.openDialog("help")} />`;
+    <${IconButton} name="help" label=${t("help.title")} onClick=${() => ui.openDialog("help")} />
+    ${hasLogin && html`<form method="post" action="/logout"><${IconButton} name="logOut" type="submit" label=${t("logOut.label")} data-action="log-out" /></form>`}`;
 }
 
 function NotifyButton() {
