@@ -19,6 +19,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 from websockets.sync.client import connect
 
 from backend.settings import PROJECT_FOLDER
+from tests.browser.recording_proxy import RecordingProxy
 from tests.fake_ollama import FakeModel, FakeOllamaThread
 from tests.server import make_settings, migrated_database, running
 
@@ -53,6 +54,12 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=executable, args=CHROMIUM_FLAGS)
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def proxy() -> Iterator[RecordingProxy]:
+    with RecordingProxy() as started:
+        yield started
 
 
 @pytest.fixture
@@ -149,8 +156,11 @@ OpenPage = Callable[..., Page]
 
 
 @pytest.fixture
-def open_page(browser: Browser, site: Site) -> Iterator[OpenPage]:
-    """Open pages by `open_page(locale="ru-RU")`. A console error, or a request to another host, fails the test."""
+def open_page(browser: Browser, site: Site, proxy: RecordingProxy) -> Iterator[OpenPage]:
+    """Open pages by `open_page(locale="ru-RU")`. A console error fails the test, and so does anything that leaves this machine.
+
+    Their way out is a proxy, which sees what the browser itself does not tell of.
+    """
     troubles: list[str] = []
     contexts = []
 
@@ -163,7 +173,7 @@ def open_page(browser: Browser, site: Site) -> Iterator[OpenPage]:
             troubles.append(f"request to {request.url}")
 
     def open_one(locale: str = "ru-RU", path: str = "/", **options: object) -> Page:
-        context = browser.new_context(locale=locale, **options)  # type: ignore[arg-type]
+        context = browser.new_context(locale=locale, proxy={"server": proxy.url, "bypass": "127.0.0.1"}, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(PATIENCE_MS)
@@ -176,4 +186,5 @@ def open_page(browser: Browser, site: Site) -> Iterator[OpenPage]:
     yield open_one
     for context in contexts:
         context.close()
-    assert troubles == []
+    asked, proxy.asked[:] = proxy.asked[:], []
+    assert (troubles, asked) == ([], [])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests import fake_ollama as script
 from tests.browser.conftest import PATIENCE_MS, OpenPage, Site
+from tests.browser.recording_proxy import RecordingProxy
 from tests.browser.test_page import ENGLISH, send, start_chat
 
 expect.set_options(timeout=PATIENCE_MS)
@@ -352,3 +354,12 @@ def test_bidirectional_overrides_turn_none_of_our_own_words_around(open_page: Op
         }"""
     )
     assert turned == []
+
+
+def test_whatever_leaves_this_machine_is_seen(browser: Browser) -> None:
+    with RecordingProxy() as proxy, closing(browser.new_context(proxy={"server": proxy.url})) as context:
+        context.new_page().set_content('<img src="https://elsewhere.example/y"><img src="http://elsewhere.example/x">')
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while len(set(proxy.asked)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert set(proxy.asked) == {"CONNECT elsewhere.example:443 HTTP/1.1", "GET http://elsewhere.example/x HTTP/1.1"}
