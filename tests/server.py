@@ -25,7 +25,7 @@ from tests.fake_ollama import FakeOllama
 Json = dict[str, Any]
 
 # Longer than anything here takes; a test that reaches it has failed.
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
