@@ -19,8 +19,10 @@ from contextlib import contextmanager
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from backend import logs
 from backend.app import create_app, frame_bytes
 from backend.errors import CleanroomError, SettingsError
 from backend.settings import LOOPBACK_OF, Settings
@@ -48,7 +50,12 @@ class Server(uvicorn.Server):
 
 
 class Socket(WebSocketsSansIOProtocol):
-    """A WebSocket that can't hold up the server's end."""
+    """A WebSocket that can't hold up the server's end, and whose refusal is no error of the server."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # or uvicorn would log each stranger's try as a fault of ours
 
     def shutdown(self) -> None:
         # Who doesn't read would be waited for, and for one that has said goodbye before uvicorn raises.
@@ -60,6 +67,7 @@ class Socket(WebSocketsSansIOProtocol):
 
 async def run(settings: Settings) -> None:
     """Serve until a signal ends it. Raises a CleanroomError when it can't start."""
+    asyncio.get_running_loop().set_exception_handler(logs.report_loop_error)
     app = create_app(settings)
     server = Server(configure(app, settings))
     server.follow_signals()
@@ -80,6 +88,7 @@ def configure(app: Starlette, settings: Settings) -> uvicorn.Config:
         ws_ping_timeout=PING_SECONDS,
         ws_per_message_deflate=False,  # a stream of small frames gains nothing, and each socket would pay for it
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        log_config=None,  # its records go where ours go
         log_level="warning",
         server_header=False,
     )
@@ -106,13 +115,17 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
-    for name in Settings.unknown_in():
-        logger.warning("%s is no setting of this version and has no effect; the README lists those that are", name)
     try:
-        uvloop.run(run(Settings.from_environment()))
+        settings = Settings.from_environment()
+        logs.configure(settings.log_level)
+        for name in Settings.unknown_in():
+            logger.warning("%s is no setting of this version and has no effect; the README lists those that are", name)
+        uvloop.run(run(settings))
     except CleanroomError as error:
         print(f"cleanroom: {error.message}", file=sys.stderr)
+        return 1
+    except Exception:
+        logger.exception("the server ended by an error of its own")
         return 1
     return 0
 

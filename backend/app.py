@@ -23,6 +23,7 @@ from backend.llm.backend import ModelBackend
 from backend.llm.core.registry import Registry
 from backend.llm.prompt_counts import PromptCounts
 from backend.llm.tokens import TokenCounter
+from backend.metrics import CONTENT_TYPE, Metrics
 from backend.protocol import Chat, encode_welcome
 from backend.security import Guard, content_security_policy
 from backend.services.approvals import Approvals
@@ -72,10 +73,10 @@ def create_app(settings: Settings) -> Starlette:
     Raises SettingsError when the page's files aren't there; the lifespan raises StoreError.
     """
     database, hub, clock, counter = Database(settings.database_url), Hub(), Clock(), TokenCounter()
-    registry = Registry.discover(tools)
+    registry, metrics = Registry.discover(tools), Metrics()
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
     journal = Journal(database, hub)
-    chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock)
+    chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock, metrics)
     tool_runs = ToolRuns(registry, states, journal, clock, FactsQuery(settings.database_url))
     prompting = Prompting(settings, registry, states, counter, clock)
     replies, sent = Replies(journal, clock), SentRequests(PromptCounts(), clock)
@@ -96,6 +97,7 @@ def create_app(settings: Settings) -> Starlette:
         states=states,
         counter=counter,
         clock=clock,
+        observer=metrics,
     )
     turns = Turns(
         settings=settings,
@@ -109,6 +111,7 @@ def create_app(settings: Settings) -> Starlette:
         runner=runner,
         clock=clock,
     )
+    metrics.watch_turns(turns.count_running, {"model": turns.count_waiting_for_model, "person": turns.count_waiting_for_person})
     chats = Chats(journal, chat_rows, states, turns, replies, sent, clock)
     temporary = TemporaryChats(journal, hub, chats, clock)
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
@@ -146,7 +149,7 @@ def create_app(settings: Settings) -> Starlette:
         await chats.list_all(attach)
 
     async def socket(websocket: WebSocket) -> None:
-        with models.watched():
+        with models.watched(), metrics.sockets.track_inprogress():
             await serve(websocket, hub, welcome, commands.dispatch)
 
     async def healthz(_: Request) -> Response:
@@ -156,6 +159,9 @@ def create_app(settings: Settings) -> Starlette:
         is_ready = await database.check()
         body = {"database": "ok" if is_ready else "failed", "model_backend": backend.kind}
         return JSONResponse(body, 200 if is_ready else 503)
+
+    async def figures(_: Request) -> Response:
+        return Response(metrics.render(), media_type=CONTENT_TYPE)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -181,6 +187,7 @@ def create_app(settings: Settings) -> Starlette:
         allowed_origins=settings.allowed_origins,
         policy=content_security_policy(pages.import_map()),
     )
-    routes = [Route("/healthz", healthz), Route("/readyz", readyz), WebSocketRoute("/ws", socket), *pages.routes()]
+    served = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", figures)]
+    routes = [*served, WebSocketRoute("/ws", socket), *pages.routes()]
     access = Middleware(AccessControl, token=settings.access_token)
     return Starlette(routes=routes, middleware=[guard, access], lifespan=lifespan)

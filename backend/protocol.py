@@ -473,7 +473,7 @@ class TurnStarted(Event):
 class TurnWaiting(Event):
     type: Literal["turn.waiting"] = "turn.waiting"
     turn_id: str
-    reason: Literal["model_busy", "model_loading", "approval"]
+    reason: Literal["model_busy", "model_loading", "approval", "storage"]
 
 
 class MessageCreated(Event):

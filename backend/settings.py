@@ -131,6 +131,11 @@ class Settings(BaseModel):
         description="what opens the page; needed beyond this machine. off: none, because something else keeps strangers out",
     )
     max_message_bytes: int = Field(1_048_576, alias="CLEANROOM_MAX_MESSAGE_BYTES", ge=1024, le=16_777_216, description="longest message in bytes of UTF-8")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info",
+        alias="CLEANROOM_LOG_LEVEL",
+        description="what is logged: debug (also the words of errors, which may quote texts), info, warning or error",
+    )
     ollama_url: Annotated[str, AfterValidator(_ollama_url)] = Field(f"127.0.0.1:{OLLAMA_PORT}", alias="OLLAMA_HOST", description="where Ollama listens")
 
     @classmethod

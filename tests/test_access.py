@@ -29,11 +29,11 @@ async def address(tmp_path: Path, fake: FakeOllama) -> AsyncIterator[str]:
         yield where
 
 
-async def log_in(address: str, token: str = TOKEN, *lines: str) -> Answer:
+async def log_in(address: str, token: str = TOKEN, *lines: str, host: str = "") -> Answer:
     body = f"token={quote(token)}"
     form = ("Content-Type: application/x-www-form-urlencoded", f"Content-Length: {len(body)}")
     # The body goes after the empty line that ends the head.
-    return await ask(address, "/login", *form, *lines, "", body, method="POST")
+    return await ask(address, "/login", *form, *lines, "", body, method="POST", host=host)
 
 
 def cookie_of(answer: Answer) -> str:
@@ -165,6 +165,25 @@ async def test_who_is_served_without_a_token(token: str | None, client: str, hos
     }  # fmt: skip
     await AccessControl(PlainTextResponse("ok"), token=token)(scope, receive, send)
     assert sent[0]["status"] == status
+
+
+async def test_behind_a_proxy_with_tls_the_login_and_the_socket_work(tmp_path: Path, fake: FakeOllama) -> None:
+    """As a proxy on this machine passes requests on: the name that the browser asked for, and who asked how."""
+    origin = "https://chat.example.org"
+    async with running(make_settings(tmp_path, fake, access_token=TOKEN, allowed_origins=(origin,))) as address:
+
+        def proxied(client: str, *lines: str) -> tuple[str, ...]:
+            return ("X-Forwarded-Proto: https", f"X-Forwarded-For: {client}", f"Origin: {origin}", *lines)
+
+        for _ in range(GUESSES):
+            assert (await log_in(address, "wrong", *proxied("203.0.113.7"), host="chat.example.org")).status == 401
+        assert (await log_in(address, TOKEN, *proxied("203.0.113.7"), host="chat.example.org")).status == 429
+        answer = await log_in(address, TOKEN, *proxied("203.0.113.8"), host="chat.example.org")
+        assert answer.status == 303 and "secure" in answer.headers["set-cookie"].lower()
+        cookie = f"Cookie: {cookie_of(answer)}"
+        assert (await shake_hands(address, *proxied("203.0.113.8", cookie), host="chat.example.org")).status == 101
+        assert (await shake_hands(address, *proxied("203.0.113.8"), host="chat.example.org")).status == 401
+        assert (await shake_hands(address, *proxied("203.0.113.8", cookie), host="other.example.org")).status == 403
 
 
 def test_the_token_is_in_no_message(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import sqlite3
 import sys
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from backend.store.migrate import migrate
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
-from tests.raw_http import ask, unread_socket
+from tests.raw_http import ask, shake_hands, unread_socket
 from tests.server import PATIENCE_SECONDS, Client, rows
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +65,12 @@ class Process:
 async def started(folder: Path, fake: FakeOllama | None = None, *interpreter: str, **variables: str) -> AsyncIterator[Process]:
     """Start `python -m backend` on a free port with a database in `folder`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLEANROOM_", "OLLAMA_"))}
-    environment |= {"CLEANROOM_PORT": "0", "CLEANROOM_DATABASE_URL": f"sqlite:///{folder / 'cleanroom.db'}", "CLEANROOM_EMBEDDED": "never"}
+    environment |= {
+        "CLEANROOM_PORT": "0",
+        "CLEANROOM_DATABASE_URL": f"sqlite:///{folder / 'cleanroom.db'}",
+        "CLEANROOM_EMBEDDED": "never",
+        "CLEANROOM_LOG_LEVEL": "warning",
+    }
     environment |= {"OLLAMA_HOST": fake.url if fake else "127.0.0.1:9", **variables}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -271,3 +278,87 @@ async def test_a_killed_server_leaves_a_database_that_starts_again(tmp_path: Pat
         assert await process.ended(END_SECONDS) == 0
     with closing(sqlite3.connect(tmp_path / "cleanroom.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_strangers_can_not_fill_the_log(tmp_path: Path) -> None:
+    async with started(tmp_path, CLEANROOM_ACCESS_TOKEN="a token with 24 letters.") as process:
+        address = await process.ready()
+        assert (await shake_hands(address)).status == 401
+        assert (await shake_hands(address, "Origin: http://evil.example")).status == 403
+        process.tell(signal.SIGTERM)
+        assert await process.ended(END_SECONDS) == 0
+        assert await process.said() == ""
+
+
+# --- a file that fails under a running server
+
+
+def take_space(process: Process, file: Path) -> tuple[int, int]:
+    """Leave the process no room to write beyond the file's present end; the limits before."""
+    soft, hard = resource.prlimit(process.id, resource.RLIMIT_FSIZE)
+    resource.prlimit(process.id, resource.RLIMIT_FSIZE, (file.stat().st_size, hard))
+    return soft, hard
+
+
+async def test_a_full_disk_is_said_and_nothing_is_lost_once_there_is_room(tmp_path: Path, fake: FakeOllama) -> None:
+    """S02: in the middle of a reply; its end waits, stopped or not, and no restart is needed."""
+    gate, text = asyncio.Event(), "two " * 100
+    fake.script([script.text("one "), script.hold(gate), script.text(text), script.done()], script.reply("three"))
+    async with started(tmp_path, fake) as process, Client.connect(await process.ready()) as client:
+        chat = await client.new_chat()
+        turn = (await client.ok("message.send", chat_id=chat, client_id="1", text="hi"))["turn_id"]
+        await client.event("message.delta")
+        limits = take_space(process, tmp_path / "cleanroom.db-wal")
+        gate.set()
+        assert (await client.event("turn.waiting"))["reason"] == "storage"
+        stopping = asyncio.create_task(client.ok("turn.stop", chat_id=chat))
+        assert "check the disk and the space left on it" in (await client.refused("internal", "chat.create"))["message"]
+        resource.prlimit(process.id, resource.RLIMIT_FSIZE, limits)
+        assert (await client.finished(turn))["status"] == "complete"
+        await stopping
+        await client.say(chat, "again")
+        assert {"role": "assistant", "content": "one " + text} in fake.requests[-1].messages
+        process.tell(signal.SIGTERM)
+        assert await process.ended(END_SECONDS) == 0
+    with closing(sqlite3.connect(tmp_path / "cleanroom.db")) as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    stored = rows(tmp_path, "SELECT content, status FROM chat_messages ORDER BY id")
+    assert [tuple(row.values()) for row in stored] == [("hi", "complete"), ("one " + text, "complete"), ("again", "complete"), ("three", "complete")]
+
+
+async def test_a_full_disk_does_not_hold_up_the_end_of_the_server(tmp_path: Path, fake: FakeOllama) -> None:
+    gate = asyncio.Event()
+    fake.script([script.text("one "), script.hold(gate), script.text("two"), script.done()])
+    async with started(tmp_path, fake) as process, Client.connect(await process.ready()) as client:
+        chat = await client.new_chat()
+        await client.ok("message.send", chat_id=chat, client_id="1", text="hi")
+        await client.event("message.delta")
+        take_space(process, tmp_path / "cleanroom.db-wal")
+        gate.set()
+        await client.event("turn.waiting")
+        process.tell(signal.SIGTERM)
+        await process.ended(END_SECONDS)
+    async with started(tmp_path, fake) as process, Client.connect(await process.ready()) as client:
+        assert [message["status"] for message in await client.messages(chat)] == ["complete", "interrupted"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
+async def test_a_start_on_a_file_that_another_program_locks_ends_by_itself_and_by_a_signal(tmp_path: Path, number: signal.Signals | None) -> None:
+    """S03 and S09: it waits as long as any write does, then says which file; a signal does not make that longer."""
+    path = tmp_path / "cleanroom.db"
+    migrate(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("BEGIN IMMEDIATE")
+        async with started(tmp_path) as process:
+            while not path.with_name("cleanroom.db.lock").exists():
+                await asyncio.sleep(0.05)
+            if number is not None:
+                process.tell(number)
+                await process.ended(END_SECONDS + 1)
+            assert await process.ended(2 * END_SECONDS) == 1
+            assert await process.said() == "cleanroom: cleanroom.db is locked by another program; close that program, then try again.\n"
+        other.execute("ROLLBACK")
+    async with started(tmp_path) as process:
+        await process.ready()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +18,7 @@ from backend import security
 from backend.security import Guard, content_security_policy
 from tests.fake_ollama import FakeOllama
 from tests.raw_http import Answer, ask, shake_hands
-from tests.server import make_settings, running
+from tests.server import Client, make_settings, running
 
 pytestmark = pytest.mark.anyio
 
@@ -252,3 +254,57 @@ def test_the_page_has_no_other_inline_script_and_loads_nothing_from_elsewhere() 
     assert inline == []
     assert not re.search(r"\son\w+=|<style|\sstyle=|javascript:", page)
     assert all(url.startswith("/") and not url.startswith("//") for url in re.findall(r"(?:src|href)=\"([^\"]*)\"", page))
+
+
+# --- what goes on to others, or is opened for a client
+
+
+async def test_nothing_of_the_browser_goes_on_to_the_model_server(tmp_path: Path, fake: FakeOllama) -> None:
+    """N07."""
+    token = "canary-token-of-24-letters"
+    async with running(make_settings(tmp_path, fake, access_token=token)) as address:
+        browser = {
+            "Authorization": f"Bearer {token}",
+            "Cookie": "session=canary-cookie",
+            "Origin": f"http://{address}",
+            "Referer": f"http://{address}/canary",
+            "User-Agent": "canary-browser",
+            "X-Forwarded-For": "canary",
+        }
+        # The handshake's own headers can't be given twice.
+        async with Client.connect(address, additional_headers=browser, user_agent_header=None) as client:
+            await client.say(await client.new_chat(), "hi")
+    (request,) = fake.requests
+    assert not {"authorization", "cookie", "origin", "referer", "x-forwarded-for"} & request.headers.keys()
+    assert "canary" not in f"{request.headers} {request.raw!r}"
+
+
+async def test_what_a_command_names_is_neither_opened_nor_fetched(tmp_path: Path, fake: FakeOllama) -> None:
+    """N05: paths and addresses are text, wherever a client puts them."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("canary of the file", encoding="utf-8")
+    fetched: list[bytes] = []
+
+    async def record(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        fetched.append(await reader.readline())
+        writer.close()
+
+    elsewhere = await asyncio.start_server(record, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{elsewhere.sockets[0].getsockname()[1]}/x.png"
+    named: dict[str, object] = {name: value for name in ("path", "file", "url", "image_url", "src") for value in (str(secret),)}
+    named |= {"images": [str(secret), url], "attachments": [{"path": str(secret), "url": url}], "elements": [{"url": f"file://{secret}"}]}
+    text = f"![x]({url}) ![y](file://{secret}) {secret}"
+    archive = {"title": "t", "mapping": {}, "messages": [{"role": "user", "content": text, **named}], "files": [{"url": url, "path": str(secret)}], **named}
+    folder = tmp_path / "data"
+    async with elsewhere, running(make_settings(folder, fake)) as address, Client.connect(address) as client:
+        chat = await client.new_chat(**named)
+        sent = await client.ok("message.send", chat_id=chat, client_id="1", text=text, **named)
+        await client.finished(sent["turn_id"])
+        for title in (url, str(secret)):
+            await client.press(chat, "note_save", title=title[-100:], content=text)
+        await client.command("tool.invoke", chat_id=chat, client_id="2", tool="note_save", arguments={"title": "x", "content": "y", **named})
+        await client.command("chat.import", content=json.dumps(archive), **named)
+        assert "canary" not in json.dumps([await client.messages(chat), client.events])
+    assert fetched == []
+    assert not any("images" in message for message in fake.requests[0].messages)
+    assert not any(b"canary" in file.read_bytes() for file in folder.iterdir())

@@ -82,7 +82,7 @@ async def _drain(stderr: asyncio.StreamReader) -> str:
     last = ""
     async for line in stderr:
         last = line.decode(errors="replace").strip() or last
-        logger.warning("embedded model: %s", last)
+        logger.debug("embedded model: %s", last)  # it may quote a message
     return last
 
 

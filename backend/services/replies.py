@@ -10,6 +10,7 @@ import json
 import logging
 from typing import Any
 
+from backend.logs import fields
 from backend.protocol import Channel, Message, MessageCompleted, MessageCreated, MessageDeleted, MessageDelta
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
@@ -66,8 +67,9 @@ class StreamingReply:
             if not self._is_saved:
                 try:
                     await self._journal.write(self._save)
-                except Exception:  # a full disk may have room again in a second; the reply's end tells when it has not
-                    logger.exception("reply could not be saved chat=%s", self._record.chat_id)
+                except Exception:  # a full disk may have room again in a second; the turn's end waits until it has
+                    self._is_saved = False
+                    logger.exception("reply could not be saved", extra=fields(chat_id=self._record.chat_id))
 
     @property
     def begun(self) -> str:
@@ -129,14 +131,13 @@ class StreamingReply:
         unit.after_commit(self._reset)
         return row
 
-    async def drop(self, unit: Unit) -> None:
-        """Delete the message, if it was announced: it came to nothing."""
-        if self.message is None:
-            return
-        await messages.delete(unit.tx, self.message.id)
-        unit.publish(MessageDeleted(chat_id=self._record.chat_id, message_ids=[self.message.id]))
-        self.message = None
-        unit.after_commit(self._reset)
+    async def drop(self, unit: Unit) -> bool:
+        """Delete the message, if it was announced: it came to nothing. False when there is something to keep."""
+        if self.message is not None:
+            await messages.delete(unit.tx, self.message.id)
+            unit.publish(MessageDeleted(chat_id=self._record.chat_id, message_ids=[self.message.id]))
+            unit.after_commit(self._reset)
+        return True
 
     async def _announce(self) -> None:
         async def insert(unit: Unit) -> None:
@@ -204,8 +205,9 @@ class ContinuedReply(StreamingReply):
         kept = former | _sums(former, newest) | {name: value for name, value in newest.items() if name == "error"}
         return await super().complete(unit, status=self._former["status"], metrics=kept, **columns)
 
-    async def drop(self, unit: Unit) -> None:
+    async def drop(self, unit: Unit) -> bool:
         """A round that says nothing takes nothing away."""
+        return False
 
     def _without_known_spaces(self, piece: str) -> str:
         """The piece without the spaces that the text so far ends with: the model was not shown them and may write them again."""

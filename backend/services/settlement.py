@@ -22,10 +22,11 @@ from backend.store import messages
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a turn ended."""
+    """How a turn ended. `model_error` is the kind of ModelError that ended it."""
 
     status: TurnStatus
     error: TurnError | None = None
+    model_error: str | None = None
 
 
 class Settlement:
@@ -47,7 +48,10 @@ class Settlement:
         metrics: dict[str, Any],
         free: Callable[[], None],
     ) -> None:
-        """Write and publish the turn's end; `free` opens the chat for the next command just before the last event."""
+        """Write and publish the turn's end; `free` opens the chat for the next command just before the last event.
+
+        Raises StoreError when it can't be written; then it may be tried again.
+        """
 
         async def end(unit: Unit) -> None:
             chat_id = record.chat_id
@@ -94,8 +98,7 @@ class Settlement:
         A reply to a question that has some becomes another variant; one without text makes room for the newest of them.
         """
         place = {} if reply.goes_on else await self._variants.place_of_next(unit.tx, question_id)
-        if not reply.has_text and (outcome.status == "failed" or place or not reply.thinking):
-            await reply.drop(unit)
+        is_nothing = not reply.has_text and (outcome.status == "failed" or bool(place) or not reply.thinking)
         if outcome.error is not None:
             metrics = {**metrics, "error": outcome.error.model_dump()}
         facts = {"changes": record.changes, "failed_calls": record.failed_calls}
@@ -104,7 +107,8 @@ class Settlement:
         transaction_id = announced["transaction_id"] if announced else None
         flag = {"transaction_id": transaction_id} if announced and reply.has_text else {}
         status = "interrupted" if outcome.status == "failed" else outcome.status
-        row = await reply.complete(unit, status=status, metrics={**metrics, **facts}, **flag, **place)
+        is_dropped = is_nothing and await reply.drop(unit)
+        row = None if is_dropped else await reply.complete(unit, status=status, metrics={**metrics, **facts}, **flag, **place)
         if row is None:
             await self._variants.show_newest(unit, question_id)
         if announced and not (row and row["transaction_id"]) and record.completing_card_id is not None:

@@ -12,6 +12,7 @@ from backend.llm.core import receipts
 from backend.llm.core.cards import Card, notice
 from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry, Tool, ToolContext, ToolResult
+from backend.logs import fields
 from backend.protocol import FactsChanged, MessageCreated, MessageUpdated
 from backend.services import context_policy
 from backend.services.journal import Journal, Unit
@@ -23,12 +24,16 @@ from backend.store.facts_query import FactsQuery
 
 logger = logging.getLogger(__name__)
 
+# What a call is counted as when there is no such tool: the model made its name up.
+UNKNOWN_TOOL = "unknown"
+
 
 @dataclass(slots=True)
 class TurnRecord:
     """What a turn did so far. `client_id` is set for a button's turn: its receipt carries it.
 
-    `reply_id` is the message that the turn goes on with.
+    `reply_id` is the message that the turn goes on with. `calls` are the tools used, each with `ok`, `denied` or its
+    error's code.
     """
 
     chat_id: str
@@ -44,6 +49,7 @@ class TurnRecord:
     kept: bool = False
     is_repeated: bool = False
     reply_id: int | None = None
+    calls: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def is_button(self) -> bool:
@@ -71,7 +77,7 @@ class ToolRuns:
         except CleanroomError:
             raise
         except Exception:
-            logger.exception("tool failed tool=%s", tool.name)
+            logger.exception("tool failed", extra=fields(tool=tool.name, chat_id=record.chat_id))
             raise CleanroomError(f"{tool.name} failed inside; nothing was changed.") from None
 
     async def fail(self, record: TurnRecord, name: str, arguments: dict[str, Any], error: CleanroomError) -> Receipt:
@@ -88,6 +94,7 @@ class ToolRuns:
         receipt = Receipt(tool.name, tool.identity(arguments), receipts.FAILED + "not allowed by the person")
         await self._journal.write(lambda unit: self._leave_receipt(unit, record, receipt))
         record.failed_calls += 1
+        record.calls.append((tool.name, "denied"))
         return receipt
 
     def unknown(self, name: str) -> NotFound:
@@ -125,6 +132,7 @@ class ToolRuns:
 
         def done() -> None:
             record.families.add(family.name)
+            record.calls.append((tool.name, "ok"))
             record.changes += tool.effect != "read"
             if transaction_id is not None:
                 record.transaction, record.completing_card_id = working.pending, card_id
@@ -169,6 +177,7 @@ class ToolRuns:
 
         def done() -> None:
             record.failed_calls += 1
+            record.calls.append((tool.name if tool else UNKNOWN_TOOL, error.code))
             if tool is not None:
                 record.families.add(tool.family.name)
 

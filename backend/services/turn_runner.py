@@ -7,18 +7,22 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
-from backend.errors import CleanroomError, ModelError, ModelUnavailable
+from backend.errors import CleanroomError, ModelError, ModelUnavailable, StoreError
 from backend.llm.agent import Turn
 from backend.llm.backend import BoundModel, ModelBackend
 from backend.llm.core.registry import Registry, Tool
 from backend.llm.tokens import TokenCounter
-from backend.protocol import TurnError, TurnFinished
+from backend.logs import fields
+from backend.protocol import TurnError, TurnFinished, TurnWaiting
 from backend.services.approvals import Approvals, PausedTurn
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal
+from backend.services.metering import MeteredModel
 from backend.services.model_turn import ModelTurn
+from backend.services.observer import Observer, TurnReport
 from backend.services.prompting import Prompting
 from backend.services.records import Clock
 from backend.services.replies import Replies, StreamingReply
@@ -29,6 +33,8 @@ from backend.services.working import WorkingStates
 
 logger = logging.getLogger(__name__)
 
+SETTLE_AGAIN_SECONDS = 1.0
+
 
 # Why a turn is cut short: by the person, by the server's end, or by that while it waits for the person.
 Cut = Literal["stopped", "interrupted", "paused"]
@@ -38,7 +44,8 @@ Cut = Literal["stopped", "interrupted", "paused"]
 class RunningTurn:
     """A turn under way. `former` is the row of the reply that it goes on with, as it was.
 
-    `ended_by` says why it was cut short; None while it goes its own way.
+    `meter` is its model, once that is known. `ended_by` says why it was cut short; None while it goes its own way.
+    `is_settling` once nothing is left but to write its end.
     """
 
     record: TurnRecord
@@ -46,7 +53,9 @@ class RunningTurn:
     former: dict[str, Any] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    meter: MeteredModel | None = None
     ended_by: Cut | None = None
+    is_settling: bool = False
 
 
 # Opens the chat for its next turn.
@@ -72,6 +81,7 @@ class TurnRunner:
         states: WorkingStates,
         counter: TokenCounter,
         clock: Clock,
+        observer: Observer,
     ) -> None:
         self._journal = journal
         self._chats = chat_rows
@@ -86,6 +96,12 @@ class TurnRunner:
         self._states = states
         self._counter = counter
         self._clock = clock
+        self._observer = observer
+        self._is_closing = False
+
+    def close(self) -> None:
+        """From now on an end that can't be written is given up; the next start calls that turn interrupted."""
+        self._is_closing = True
 
     async def run_model(self, turn: RunningTurn, free: Free, others_run: Callable[[], bool], paused: PausedTurn | None = None) -> None:
         """Have the chat's model answer; a paused turn goes on where it waited."""
@@ -99,7 +115,8 @@ class TurnRunner:
             chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
             model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
             teller = self._teller(turn, reply, model, chat, others_run, paused)
-            run = Turn(model, teller, self._clock.monotonic, begun=reply.begun)
+            turn.meter = MeteredModel(model, model.name, self._clock.monotonic)
+            run = Turn(turn.meter, teller, self._clock.monotonic, begun=reply.begun)
             if paused is not None:
                 run.rounds, run.unfinished, run.begun = list(paused.rounds), paused.unfinished, ""
             try:
@@ -145,20 +162,40 @@ class TurnRunner:
 
     async def _run(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None, metrics: dict[str, Any], free: Free) -> None:
         """Do a turn's work and settle it, whichever way it ends."""
-        chat_id = turn.record.chat_id
+        chat_id, began = turn.record.chat_id, self._clock.monotonic()
+
+        def end(outcome: Outcome) -> None:
+            free(turn)
+            self._tell(_report(turn, outcome, self._clock.monotonic() - began))
+
         try:
             outcome = await self._outcome(turn, work, reply)
             if outcome is None:
                 return  # it waits for a person, and goes on when the server is back
-            await self._settlement.settle(turn.record, turn.user_message_id, outcome, reply, metrics, lambda: free(turn))
+            await self._settle(turn, partial(self._settlement.settle, turn.record, turn.user_message_id, outcome, reply, metrics, partial(end, outcome)))
         except Exception:
-            logger.exception("turn could not be settled chat=%s", chat_id)
-            free(turn)
+            logger.exception("turn could not be settled", extra=fields(chat_id=chat_id))
             error = TurnError(code="internal", message="The end of this turn could not be saved. Please look at the server's log.")
+            end(Outcome("failed", error))
             self._journal.publish(TurnFinished(chat_id=chat_id, turn_id=turn.record.turn_id, status="failed", error=error))
         finally:
             self._replies.end(chat_id)
             turn.ended.set()
+
+    async def _settle(self, turn: RunningTurn, settle: Callable[[], Awaitable[None]]) -> None:
+        """Write the turn's end. While the database takes nothing, a full disk say, try again: the reply is nowhere else."""
+        turn.is_settling, is_told = True, False
+        while True:
+            try:
+                return await settle()
+            except StoreError:
+                if self._is_closing:
+                    raise
+                if not is_told:
+                    is_told = True
+                    logger.exception("the end of a turn waits to be saved", extra=fields(chat_id=turn.record.chat_id))
+                    self._journal.publish(TurnWaiting(chat_id=turn.record.chat_id, turn_id=turn.record.turn_id, reason="storage"))
+                await asyncio.sleep(SETTLE_AGAIN_SECONDS)
 
     async def _outcome(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None) -> Outcome | None:
         """How the work ended; None when it was put aside by the server's end."""
@@ -170,11 +207,17 @@ class TurnRunner:
             if isinstance(error, ModelUnavailable):
                 self._backend.look_again()
             broke_off = isinstance(error, ModelError) and reply is not None and reply.has_grown
-            return Outcome("interrupted" if broke_off else "failed", TurnError(code=error.code, message=error.message))
+            kind = type(error).__name__ if isinstance(error, ModelError) else None
+            return Outcome("interrupted" if broke_off else "failed", TurnError(code=error.code, message=error.message), kind)
         except Exception:
-            logger.exception("turn failed chat=%s", turn.record.chat_id)
+            logger.exception("turn failed", extra=fields(chat_id=turn.record.chat_id))
             return Outcome("failed", TurnError(code="internal", message="Something went wrong in the server. Please try again."))
         return Outcome("complete")
+
+    def _tell(self, report: TurnReport) -> None:
+        """Before the page hears of the end, so that who has heard of it finds it counted."""
+        logger.info("turn ended", extra=fields(**report.for_log()))
+        self._observer.turn_ended(report)
 
     def _measure(self, run: Turn, teller: ModelTurn, model: BoundModel) -> dict[str, Any]:
         """What the page shows under the reply; the server's own count of the prompt corrects our estimates."""
@@ -196,3 +239,21 @@ class TurnRunner:
                     self._counter.learn(model.name, sent.request.total_tokens, done.prompt_tokens)
                 metrics["prompt_cut"] = sent.prompt_cut or None
         return {name: value for name, value in metrics.items() if value is not None}
+
+
+def _report(turn: RunningTurn, outcome: Outcome, seconds: float) -> TurnReport:
+    record, meter = turn.record, turn.meter
+    return TurnReport(
+        chat_id=record.chat_id,
+        turn_id=record.turn_id,
+        outcome=outcome.status,
+        seconds=seconds,
+        model=meter.name if meter else None,
+        rounds=meter.rounds if meter else 0,
+        first_token_seconds=meter.first_token_seconds if meter else None,
+        prompt_tokens=meter.prompt_tokens if meter else 0,
+        reply_tokens=meter.reply_tokens if meter else 0,
+        calls=tuple(record.calls),
+        error=outcome.error.code if outcome.error else None,
+        model_error=outcome.model_error,
+    )

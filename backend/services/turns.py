@@ -61,6 +61,16 @@ class Turns:
         self._running: dict[str, RunningTurn] = {}
         self._is_closing = False
 
+    def count_running(self) -> int:
+        return len(self._running)
+
+    def count_waiting_for_person(self) -> int:
+        return sum(map(self._approvals.is_waiting, self._running))
+
+    def count_waiting_for_model(self) -> int:
+        """How many turns have asked a model that has not said a word since."""
+        return sum(turn.meter is not None and turn.meter.is_waiting for turn in self._running.values())
+
     def running_turn(self, chat_id: str) -> str | None:
         """The id of the turn that runs in a chat."""
         turn = self._running.get(chat_id)
@@ -233,13 +243,14 @@ class Turns:
         if turn is None:
             return
         turn.ended_by = turn.ended_by or reason
-        if turn.task is not None and not turn.record.is_button:
+        if turn.task is not None and not turn.record.is_button and not turn.is_settling:
             turn.task.cancel()
         await turn.ended.wait()
 
     async def close(self) -> None:
         """Interrupt every turn, keeping the text so far, and put aside those that wait; none starts afterwards."""
         self._is_closing = True
+        self._runner.close()
         cuts: dict[str, Cut] = {chat_id: "paused" if self._approvals.is_waiting(chat_id) else "interrupted" for chat_id in self._running}
         await asyncio.gather(*(self.stop(chat_id, cut) for chat_id, cut in cuts.items()))
 

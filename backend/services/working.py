@@ -23,6 +23,7 @@ from backend.protocol import (
 )
 from backend.services.context_policy import Activity
 from backend.services.journal import Unit
+from backend.services.observer import Observer
 from backend.services.records import Clock, to_message
 from backend.settings import Settings
 from backend.store import messages, states
@@ -65,11 +66,12 @@ class Cleared:
 class WorkingStates:
     """Reads and changes working states inside the caller's transaction."""
 
-    def __init__(self, settings: Settings, registry: Registry, counter: TokenCounter, clock: Clock) -> None:
+    def __init__(self, settings: Settings, registry: Registry, counter: TokenCounter, clock: Clock, observer: Observer) -> None:
         self._settings = settings
         self._registry = registry
         self._counter = counter
         self._clock = clock
+        self._observer = observer
         self._cleared: dict[str, Cleared] = {}
 
     async def load(self, tx: Connection, chat_id: str) -> Working:
@@ -103,6 +105,7 @@ class WorkingStates:
         await self.close_transaction(unit, chat_id, working, "expired")
         undo_until = None if reason == "confirmed" else self._clock.later(UNDO_SECONDS)
         unit.after_commit(lambda: self._hold(chat_id, rows, before, undo_until))
+        unit.after_commit(lambda: self._observer.cleared(reason))
         unit.publish(
             ContextCleared(
                 chat_id=chat_id,

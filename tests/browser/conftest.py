@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
@@ -73,7 +74,7 @@ def fake() -> Iterator[FakeOllamaThread]:
 class ServerThread:
     """A server in a thread of this process, which saves each test the second that the imports take."""
 
-    def __init__(self, folder: Path, ollama_url: str, **values: object) -> None:
+    def __init__(self, folder: Path, ollama_url: str, **values: Any) -> None:
         self._settings = make_settings(folder, ollama_url=ollama_url, **values)
         self._stack = ExitStack()
         self.url = ""

@@ -285,3 +285,19 @@ def test_a_key_in_a_long_draft_costs_little(open_page: OpenPage, lines: int, lin
     cost = box(page).evaluate(COST_OF_A_KEY, 9)
     print(f"{lines} lines, {lines * len(line) / 1e6:.1f} MB: {cost:.1f} ms a key")
     assert cost < KEY_MS
+
+
+def test_a_model_that_falls_silent_is_told_and_stopped(open_page: OpenPage, site: Site) -> None:
+    _, reply = held(site)
+    site.fake.script(reply)
+    page = open_page("en-GB")
+    start_chat(page, ENGLISH)
+    page.clock.install()
+    send(page, "first")
+    expect(replies(page)).to_contain_text("Started")
+    expect(page.locator("[data-turn]")).to_have_count(0)
+    page.clock.fast_forward(11_000)
+    expect(page.locator("[data-turn=silent]")).to_contain_text("silent for a while")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("[data-turn]")).to_have_count(0)
+    expect(replies(page)).to_contain_text("Started")

@@ -19,6 +19,7 @@ from ollama import AsyncClient, ResponseError
 from backend.embedded.__main__ import BUNDLED_NAME
 from backend.embedded.process import EmbeddedProcess
 from backend.errors import ModelUnavailable
+from tests.server import Client, make_settings, running
 
 pytestmark = pytest.mark.anyio
 
@@ -202,3 +203,23 @@ async def test_any_file_answers_under_its_own_name(tmp_path: Path) -> None:
             assert listed.model == "My Model.Q4"
             reply = await client.chat("My Model.Q4:latest", [{"role": "user", "content": "Hi"}], options={"num_predict": 1})
         assert reply.eval_count == 1
+
+
+@pytest.mark.long
+async def test_a_child_that_dies_in_mid_reply_costs_that_reply_alone(tmp_path: Path) -> None:
+    """The text so far is kept and the person told; the next message starts another child."""
+    async with running(make_settings(tmp_path, embedded="always")) as address, Client.connect(address) as client:
+        chat = await client.new_chat(parameters={"temperature": 0.0})
+        sent = await client.ok("message.send", chat_id=chat, client_id="1", text="Write a very long story about a dog.")
+        first = await client.event("message.delta")
+        killed = own_child()
+        os.kill(killed, signal.SIGKILL)
+        ended = await client.finished(sent["turn_id"])
+        assert (ended["status"], ended["error"]["code"]) == ("interrupted", "model_unavailable")
+        reply = (await client.messages(chat))[-1]
+        assert reply["status"] == "interrupted" and reply["content"].startswith(first["text"])
+        sent = await client.ok("message.send", chat_id=chat, client_id="2", text="And now?")
+        await client.event("message.delta", lambda event: event["message_id"] > reply["id"])
+        assert own_child() != killed
+        await client.ok("turn.stop", chat_id=chat)
+        assert (await client.finished(sent["turn_id"]))["status"] == "stopped"

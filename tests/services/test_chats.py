@@ -226,12 +226,17 @@ async def test_deleting_stops_the_stream_and_spares_the_chat_that_waits(address:
         assert [chat["id"] for chat in page.welcome["chats"]] == [waiting]
 
 
-@pytest.mark.parametrize("moment", ["before the first word", "with a question pending", "by two tabs at once"])
+@pytest.mark.parametrize("moment", ["before the first word", "with a question pending", "while a tool runs", "by two tabs at once"])
 async def test_deleting_at_odd_moments_leaves_no_orphan(address: str, client: Client, fake: FakeOllama, tmp_path: Path, moment: str) -> None:
     chat = await client.new_chat()
     if moment == "with a question pending":
         await client.press(chat, "system_prompt_draft", content="Be brief.")
         await client.press(chat, "system_prompt_apply")
+        await client.ok("chat.delete", chat_id=chat)
+    elif moment == "while a tool runs":
+        endless = {"sql": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"}
+        await client.ok("tool.invoke", chat_id=chat, client_id="1", tool="data_query", arguments=endless)
+        await client.event("turn.started")
         await client.ok("chat.delete", chat_id=chat)
     else:
         fake.script(script.hang_before_headers())

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
 import pytest
 
+from backend.services.records import iso
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
-from tests.server import Client
+from tests.server import Client, make_settings, rows, running
+from tests.store.conftest import files_with
 
 pytestmark = pytest.mark.anyio
 
@@ -48,3 +55,19 @@ async def test_a_family_that_is_off_is_not_offered_and_not_carried_out(client: C
     families = {family["name"]: family for family in (await client.ok("context.inspect", chat_id=chat))["families"]}
     assert (families["tasks"]["on"], families["tasks"]["tokens"], families["tasks"]["open"]) == (False, 0, True)
     assert families["system_prompt"]["on"] and families["system_prompt"]["tokens"] > 0
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(0, True), (2, False)])
+async def test_a_deleted_fact_is_kept_for_a_day_and_then_is_in_no_file(tmp_path: Path, fake: FakeOllama, days: int, is_kept: bool) -> None:
+    settings, canary = make_settings(tmp_path, fake), "canary" * 200
+    async with running(settings) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        await client.press(chat, "note_save", title="Plan", content=canary)
+        await client.press(chat, "note_delete", id=1)
+        await client.ok("chat.delete", chat_id=chat)  # the card of it had the text too
+    with closing(sqlite3.connect(tmp_path / "cleanroom.db")) as database, database:
+        ago = iso(datetime.now(UTC) - timedelta(days=days))
+        assert database.execute("UPDATE deleted_facts SET deleted_at = ?", (ago,)).rowcount == 1
+    async with running(settings):
+        assert bool(rows(tmp_path, "SELECT 1 FROM deleted_facts")) == is_kept
+    assert bool(files_with("canary", tmp_path)) == is_kept

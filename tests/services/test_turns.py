@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import uuid
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from backend.llm import agent
+from backend.services.records import Clock, iso
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, rows, running
+from tests.store.test_database import held_by_another_program
 
 pytestmark = pytest.mark.anyio
 
@@ -384,3 +391,115 @@ async def test_only_the_last_turn_of_a_person_can_be_made_anew(client: Client) -
     await client.say(chat, "hi")
     await client.press(chat, "task_add", title="milk")
     await client.refused("conflict", "turn.regenerate", chat_id=chat)
+
+
+# --- what goes wrong around a turn
+
+
+async def test_a_message_is_refused_while_another_program_locks_the_file_and_goes_out_afterwards(
+    tmp_path: Path, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S03: the page keeps a refused message, and sends it again under the same client_id."""
+    monkeypatch.setattr("backend.store.database.BUSY_MS", 50)
+    async with running(make_settings(tmp_path, fake)) as address, Client.connect(address) as client:
+        chat = await client.new_chat()
+        send = {"chat_id": chat, "client_id": "1", "text": "precious words"}
+        with held_by_another_program(tmp_path / "cleanroom.db"):
+            refusal = await client.refused("internal", "message.send", **send)
+            assert "locked by another program; close that program, then try again" in refusal["message"]
+        turn = (await client.ok("message.send", **send))["turn_id"]
+        assert (await client.finished(turn))["status"] == "complete"
+        assert [m["content"] for m in await client.messages(chat) if m["role"] == "user"] == ["precious words"]
+
+
+async def test_failed_tries_leave_a_chat_that_opens_and_goes_on(address: str, client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    """A1: four refusals in a row, then a page that opens the chat anew."""
+    fake.script(*[script.err_first(503, "server busy")] * 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent, "BUSY_SECONDS", 0)
+        chat = await client.new_chat()
+        assert (await client.say(chat, "hi"))["status"] == "failed"
+        for _ in range(3):
+            assert (await client.finished((await client.ok("turn.regenerate", chat_id=chat))["turn_id"]))["status"] == "failed"
+    assert len(fake.requests) == 4
+    async with Client.connect(address) as page:
+        opened = await page.ok("chat.open", chat_id=chat)
+        assert opened["chat"]["turn_running"] is False
+        assert [(m["role"], m["content"], m["status"]) for m in opened["messages"]] == [("user", "hi", "failed")]
+        assert rows(tmp_path, "SELECT 1 FROM chat_messages WHERE role = 'assistant' OR status = 'streaming'") == []
+        assert (await page.say(chat, "again"))["status"] == "complete"
+
+
+async def test_a_server_that_stays_busy_is_asked_a_few_times_with_pauses(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O04."""
+    monkeypatch.setattr(agent, "BUSY_SECONDS", 0.25)
+    monkeypatch.setattr(agent, "BUSY_PAUSE_SECONDS", 0.1)
+    fake.default = lambda _: script.busy_503()
+    ended = await client.say(await client.new_chat(), "hi")
+    assert (ended["status"], ended["error"]["code"]) == ("failed", "model_unavailable")
+    asked = [request.received_at for request in fake.requests]
+    assert 2 <= len(asked) <= 3
+    assert min(second - first for first, second in pairwise(asked)) >= 0.1
+
+
+async def test_with_one_place_at_the_server_a_second_chat_waits_and_can_be_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O17."""
+    monkeypatch.setattr(agent, "NOTICE_SECONDS", 0.02)
+    gate = asyncio.Event()
+    async with FakeOllama(parallel=1) as fake, running(make_settings(tmp_path, fake)) as address, Client.connect(address) as client:
+        fake.script([script.text("first"), script.hold(gate), script.done()], script.reply("never"), script.reply("third"))
+        busy, queued = await client.new_chat(), await client.new_chat()
+        first = (await client.ok("message.send", chat_id=busy, client_id="1", text="one"))["turn_id"]
+        await client.event("message.delta")
+        second = (await client.ok("message.send", chat_id=queued, client_id="2", text="two"))["turn_id"]
+        assert (await client.event("turn.waiting", lambda event: event["chat_id"] == queued))["reason"] == "model_busy"
+        await client.ok("turn.stop", chat_id=queued)
+        assert (await client.finished(second))["status"] == "stopped"
+        assert (await fake.wait_ended(1, seconds=1)).closed_early
+        gate.set()
+        assert (await client.finished(first))["status"] == "complete"
+        assert [m["role"] for m in await client.messages(queued)] == ["user"]
+        assert (await client.say(queued, "three"))["status"] == "complete"
+        assert (await client.messages(queued))[-1]["content"] == "third"
+
+
+async def test_a_clock_that_jumps_back_changes_neither_order_nor_durations(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O16: the system's clock goes back two hours in the middle of a turn, and so does the model server's."""
+    gate = asyncio.Event()
+    fake.script(
+        [script.hold(gate), script.thinking("hm"), script.text("one"), script.done()],
+        script.clock_backwards(),
+        script.call("task_add", {"title": "milk"}),
+        script.reply("four"),
+    )
+    chat = await client.new_chat()
+    turn = (await client.ok("message.send", chat_id=chat, client_id="1", text="first"))["turn_id"]
+    await fake.wait_for_requests(1)
+    monkeypatch.setattr(Clock, "now", lambda _: iso(datetime.now(UTC) - timedelta(hours=2)))
+    gate.set()
+    await client.finished(turn)
+    await client.say(chat, "second")
+    await client.say(chat, "third")
+    shown = await client.messages(chat)
+    assert shown[0]["created_at"] > shown[-1]["created_at"]
+    assert [m["content"] for m in shown if m["role"] != "tool"] == ["first", "one", "second", "Hello world", "third", "four"]
+    assert [m["content"] for m in fake.requests[-1].messages if m["role"] == "user"] == ["first", "second", "third"]
+    assert all(value >= 0 for m in shown for name, value in (m.get("metrics") or {}).items() if name.endswith("_ms"))
+    await client.ok("context.clear", chat_id=chat)
+    await client.ok("context.undo", chat_id=chat)
+    assert any(m.get("tool") == "task_add" and m["is_ephemeral"] for m in await client.messages(chat))
+
+
+async def test_streaming_into_a_long_chat_does_not_write_it_again(client: Client, fake: FakeOllama, tmp_path: Path) -> None:
+    """S10: what a token costs in the log of the database is far less than a page of it, however long the chat is."""
+    chat = await client.new_chat()
+    with closing(sqlite3.connect(tmp_path / "cleanroom.db")) as database:
+        said = [(chat, role, "x" * 2000) for role in ("user", "assistant")] * 250
+        database.executemany("INSERT INTO chat_messages (session_id, role, content, created_at) VALUES (?, ?, ?, '')", said)
+        database.commit()
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    fake.script(script.many_tokens(500, seconds=0.001))
+    assert (await client.say(chat, "count"))["status"] == "complete"
+    written = (tmp_path / "cleanroom.db-wal").stat().st_size
+    print(f"{written / 500:.0f} bytes for each of 500 tokens")
+    assert 0 < written < 500 * 2048

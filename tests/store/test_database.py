@@ -228,6 +228,28 @@ async def test_a_full_disk_is_said_and_the_next_write_works(database: Database) 
     assert await contents(database) == ["fits"]
 
 
+async def test_a_log_that_a_power_cut_spoiled_gives_the_commits_before_it(database: Database, tmp_path: Path) -> None:
+    """S11: the newest commits may go, in their order; the database is whole, wherever the log ends or has a hole."""
+    for number in range(20):
+        await database.write(partial(add_message, content=f"{number} {'x' * 3000}"))
+    names = ("cleanroom.db", "cleanroom.db-wal")
+    base, log = ((tmp_path / name).read_bytes() for name in names)
+    chance, kept = random.Random(11), set()
+    for run in range(40):
+        place = chance.randrange(len(log))
+        spoiled = log[:place] if run % 2 else log[:place] + bytes(4096) + log[place + 4096 :]
+        folder = tmp_path / str(run)
+        folder.mkdir()
+        for name, content in zip(names, (base, spoiled), strict=True):
+            (folder / name).write_bytes(content)
+        with closing(sqlite3.connect(folder / "cleanroom.db")) as left:
+            assert left.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+            found = [content.split()[0] for (content,) in left.execute("SELECT content FROM chat_messages ORDER BY id")]
+        assert found == [str(number) for number in range(len(found))]
+        kept.add(len(found))
+    assert len(kept) > 5, "the cuts must come all over the log"
+
+
 async def test_a_unit_holds_the_file_from_its_beginning(database: Database) -> None:
     async def read_then_write(tx: Connection) -> None:
         await tx.fetch_value("SELECT COUNT(*) FROM chat_messages")

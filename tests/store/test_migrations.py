@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 
@@ -264,6 +265,53 @@ def test_a_database_of_an_earlier_version_is_brought_on(path: Path, version: str
     assert schema.version_of(path) == version
     migrate(path)
     assert rows(path, "SELECT content, is_ephemeral FROM chat_messages") == [{"content": "hi", "is_ephemeral": 0}]
+
+
+USED = """
+INSERT INTO chats (id, title, title_by, pinned, model, ttl_messages, approval, families_off, client_id, created_at, updated_at)
+  VALUES ('c', 'Бюджет', 'person', 1, 'm', 5, 'before', '["data"]', 'k', '2026-01-02', '2026-01-03'),
+         ('d', '', 'auto', 0, NULL, NULL, 'after', '[]', NULL, '', '');
+INSERT INTO chat_messages
+  (id, session_id, role, content, is_ephemeral, hidden, status, turn_id, client_id, family, tool, card, thinking, model, metrics, created_at)
+  VALUES (7, 'c', 'user', 'how are Ёлки', 0, 0, 'complete', 't', 'k', NULL, NULL, NULL, NULL, NULL, NULL, '1'),
+         (8, 'c', 'tool', '', 1, 0, 'complete', 't', NULL, 'tasks', 'task_add', '{"kind": "notice"}', NULL, NULL, NULL, '2'),
+         (9, 'c', 'assistant', 'green', 0, 1, 'interrupted', 't', NULL, NULL, NULL, NULL, 'hm', 'm', '{"num_ctx": 1}', '3'),
+         (10, 'c', 'user', 'gone', 0, 0, 'complete', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, '4');
+DELETE FROM chat_messages WHERE id = 10;
+INSERT INTO session_states (session_id, updated_at) VALUES ('c', '4');
+INSERT INTO system_prompts (session_id, version, content, status, created_at) VALUES ('c', 1, 'Be brief.', 'applied', '5');
+INSERT INTO tasks (title, session_id, created_at, updated_at) VALUES ('milk', 'c', '6', '7');
+INSERT INTO notes (title, content, session_id, created_at, updated_at) VALUES ('Plan', 'text', 'c', '8', '9');
+INSERT INTO snapshots (session_id, label, content, created_at) VALUES ('c', 'before', '{}', '10');
+INSERT INTO context_events (session_id, kind, reason, created_at) VALUES ('c', 'cleared', 'manual', '11');
+INSERT INTO deleted_facts (kind, fact_id, content, deleted_at) VALUES ('task', 2, '{"id": 2}', '12');
+"""
+
+
+@pytest.mark.parametrize("version", [version for version in schema.known_versions()[:-1] if version not in schema.OLDER_VERSIONS])
+def test_a_used_database_of_our_own_earlier_version_keeps_every_row(path: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S06."""
+    upgrade = command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, version))
+        migrate(path)
+    make(path, USED)
+    assert schema.version_of(path) == version
+    tables = [row["name"] for row in rows(path, "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'")]
+    kept = [name for name in tables if not name.startswith(("message_index", "sqlite_", "alembic_version"))]
+    before, whole = {name: rows(path, f"SELECT * FROM {name}") for name in kept}, dump(path)
+    assert sum(map(len, before.values())) >= 10
+
+    migrate(path)
+
+    assert schema.version_of(path) == schema.newest_version()
+    for name, were in before.items():
+        are = rows(path, f"SELECT * FROM {name}")
+        assert [{column: row[column] for column in old} for row, old in zip(are, were, strict=True)] == were, name
+    assert rows(path, "SELECT rowid FROM message_index WHERE message_index MATCH 'елки'") == [{"rowid": 7}]
+    assert rows(path, "PRAGMA foreign_key_check") == []
+    assert rows(path, "SELECT seq FROM sqlite_sequence WHERE name = 'chat_messages'") == [{"seq": 10}], "no id is given twice"
+    assert dump(path.with_name(f"cleanroom.db.before-{schema.newest_version()}.bak")) == whole
 
 
 def test_a_newer_database_is_refused_with_both_versions(path: Path) -> None:

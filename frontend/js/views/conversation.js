@@ -12,6 +12,9 @@ import { useRowList } from "./row-list.js";
 // Older messages are asked for before the person sees the top.
 const TOP_PX = 800;
 
+// A model that writes at all writes more often.
+const SILENCE_MS = 10_000;
+
 // How long a message that was looked for stays marked.
 const MARKED_MS = 2500;
 
@@ -123,10 +126,31 @@ function TurnState({ chat, chatId }) {
   const waiting = useComputed(() => chat.value.turn && waitingFor(chat.value)).value;
   const writing = useComputed(() => Object.values(chat.value.live).some(({ message }) => message.content || message.thinking)).value;
   const problem = useComputed(() => untoldProblem(chat.value)).value;
-  if (running && (waiting || !writing)) {
-    return html`<p class="working" data-turn=${waiting ?? "running"}><span class="pulse"></span>${t(`turn.${waiting ?? "working"}`)}</p>`;
-  }
+  const silent = useSilence(chat, running);
+  const state = waiting || (silent && "silent") || (!writing && "working");
+  if (running && state) return html`<p class="working" data-turn=${state}><span class="pulse"></span>${t(`turn.${state}`)}</p>`;
   return problem && html`<${TurnFailure} chatId=${chatId} error=${problem} retryable=${false} />`;
+}
+
+/** Whether nothing came for a while; drawn again when that changes, not for every delta. */
+function useSilence(chat, running) {
+  const [silent, setSilent] = useState(false);
+  useEffect(() => {
+    if (!running) return undefined;
+    let timer = null;
+    const heard = () => {
+      clearTimeout(timer);
+      setSilent(false);
+      timer = setTimeout(setSilent, SILENCE_MS, true);
+    };
+    const unsubscribe = chat.subscribe(heard);
+    return () => {
+      unsubscribe();
+      clearTimeout(timer);
+      setSilent(false);
+    };
+  }, [chat, running]);
+  return silent;
 }
 
 function untoldProblem({ problem, messages }) {
