@@ -30,6 +30,8 @@ COMPACT_BYTES = 134_217_728
 # How long a scrub may hold up the writers while a reader is in its way, and when it is tried again.
 SCRUB_BUSY_MS = 100
 SCRUB_RETRY_SECONDS = 1.0
+# SQLite's extended codes carry the primary one in their lowest byte.
+PRIMARY_CODE = 0xFF
 
 
 class Connection:
@@ -68,6 +70,7 @@ class Database:
         self._readers: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
         self._units: set[asyncio.Task[Any]] = set()
         self._scrubbing: asyncio.Task[None] | None = None
+        self._is_compact = True
 
     async def connect(self) -> None:
         """Lock the file, bring it to the newest schema and open it. Raises StoreError, with nothing left open."""
@@ -102,10 +105,11 @@ class Database:
         return await self._run(self._write(work, then))
 
     async def scrub(self) -> bool:
-        """Take deleted text out of the file and its log; False when a reader is in the way and it is tried again later."""
-        await self._run(self._compact())
-        if await self._run(self._checkpoint()):
+        """Take deleted text out of the file and its log; False when another program is in the way and it is tried again later."""
+        is_compact = await self._run(self._compact())
+        if await self._run(self._checkpoint()) and is_compact:
             return True
+        self._is_compact = is_compact
         if self._scrubbing is None or self._scrubbing.done():
             self._scrubbing = asyncio.create_task(self._scrub_until_done())
         return False
@@ -181,20 +185,27 @@ class Database:
                 then(result)
             return result
 
-    async def _compact(self) -> None:
-        """Rebuild a file of moderate size: moving rows between pages leaves copies that secure_delete doesn't know of."""
-        if self.path.stat().st_size <= COMPACT_BYTES:
-            async with self._writers_turn:
-                with suppress(sqlite3.OperationalError):  # no room on the disk for the copy: the rows are gone all the same
-                    await self._writer.execute("VACUUM")
+    async def _compact(self) -> bool:
+        """Rebuild a file of moderate size: moving rows between pages leaves copies that secure_delete doesn't know of.
+
+        False when another program was writing. Without room on the disk for the copy the rows are gone all the same.
+        """
+        if self.path.stat().st_size > COMPACT_BYTES:
+            return True
+        async with self._writers_turn:
+            try:
+                await self._writer.execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                return error.sqlite_errorcode & PRIMARY_CODE != sqlite3.SQLITE_BUSY
+        return True
 
     async def _checkpoint(self) -> bool:
         async with self._writers_turn:
-            await self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_BUSY_MS}")
+            await self._writer.fetch_value(f"PRAGMA busy_timeout = {SCRUB_BUSY_MS}")
             try:
                 blocked = await self._writer.fetch_value("PRAGMA wal_checkpoint(TRUNCATE)")
             finally:
-                await self._writer.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+                await self._writer.fetch_value(f"PRAGMA busy_timeout = {BUSY_MS}")  # a row left unread would stop the next VACUUM
             return not blocked
 
     async def _checkpoint_quietly(self) -> None:
@@ -206,7 +217,8 @@ class Database:
         while not done:
             await asyncio.sleep(SCRUB_RETRY_SECONDS)
             with suppress(StoreError):
-                done = await self._run(self._checkpoint())
+                self._is_compact = self._is_compact or await self._run(self._compact())
+                done = await self._run(self._checkpoint()) and self._is_compact
 
 
 def _bring_up_to_date(path: Path) -> None:

@@ -332,6 +332,25 @@ async def test_a_scrub_that_a_reader_blocks_is_done_later(database: Database, mo
         await eventually(lambda: log.stat().st_size == 0)
 
 
+async def test_a_rebuild_that_a_writer_blocks_is_done_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_module, "BUSY_MS", 50)
+    monkeypatch.setattr(database_module, "SCRUB_RETRY_SECONDS", 0.05)
+
+    database = Database(f"sqlite:///{path}")
+    await database.connect()
+    try:
+        await database.write(add_chat)
+        await database.write(lambda tx: add_message(tx, "x" * 50_000))
+        await database.write(lambda tx: tx.execute("DELETE FROM chats"))
+        with held_by_another_program(path) as other:
+            assert not await database.scrub()
+            other.execute("ROLLBACK")
+            assert other.execute("PRAGMA freelist_count").fetchone() > (0,)
+            await eventually(lambda: other.execute("PRAGMA freelist_count").fetchone() == (0,))
+    finally:
+        await database.disconnect()
+
+
 async def test_disconnect_waits_for_units_and_empties_the_log(path: Path) -> None:
     database = Database(f"sqlite:///{path}")
     await database.connect()
