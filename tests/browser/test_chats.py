@@ -68,6 +68,7 @@ def start(open_page: OpenPage, **options: Any) -> Page:
 
 def ask(page: Page, text: str) -> Locator:
     """Open the palette and type; the palette."""
+    expect(page.locator("[data-connection=open]")).to_be_visible()
     page.keyboard.press("Control+k")
     palette = page.locator("[data-dialog=search]")
     palette.get_by_role("combobox").fill(text)
