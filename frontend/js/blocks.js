@@ -1,9 +1,23 @@
 // Cuts Markdown into its top-level blocks so that a streaming reply redraws only its last one. Makes no HTML.
 
-import { Marked } from "marked";
+import { Marked, Tokenizer } from "marked";
 import { maths } from "./maths.js";
 
-const marked = new Marked({ gfm: true, breaks: true }, maths);
+// A tag is text or bare formatting here, so none changes how what follows is read; behind <code> and <pre> marked
+// would pass it on unescaped, and behind <a> make no links.
+const tags = {
+  tag(source) {
+    const { inLink, inRawBlock } = this.lexer.state;
+    const token = Tokenizer.prototype.tag.call(this, source);
+    Object.assign(this.lexer.state, { inLink, inRawBlock });
+    return token;
+  },
+};
+
+const marked = new Marked({ gfm: true, breaks: true }, maths, { tokenizer: tags });
+
+// What is read anew as a whole when it is complete.
+const WHOLE_CHARACTERS = 20_000;
 
 // A list longer than this becomes several blocks: a streaming one would be drawn anew as a whole with every item.
 const LIST_ITEMS = 100;
@@ -35,6 +49,13 @@ export function growBlocks(previous, text) {
   const [next, ...rest] = splitBlocks(source.slice(prefix.length));
   // Cut off from the list before it, a part of it no longer knows that it goes on.
   return [...finished, ...(next ? [{ ...next, goesOn: goesOn(finished, next) }] : []), ...rest];
+}
+
+/** As `growBlocks` for a text that is complete: a definition at its end makes links of what stands before it, and `***` a rule. */
+export function endBlocks(previous, text) {
+  const grown = growBlocks(previous, text);
+  const isCut = previous.length > 0 && (text.length <= WHOLE_CHARACTERS || grown.some((block) => block.linked));
+  return isCut ? splitBlocks(text) : grown;
 }
 
 const goesOn = (finished, { token }) => finished.length > 0 && token.type === "list" && finished.at(-1).token.type === "list" && finished.at(-1).token.items.length === LIST_ITEMS;

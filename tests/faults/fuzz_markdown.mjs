@@ -77,10 +77,9 @@ function checkKept(modules, text, random) {
   }
 }
 
-/** Throws when a text that has streamed in is drawn otherwise than the whole text at once. As in views/markdown-view.js. */
+/** Throws when a text that has streamed in is drawn otherwise than the whole text at once. */
 function checkDrawn(modules, text, random) {
-  const grown = [...growth(modules, text, random)].at(-1)?.blocks ?? [];
-  if (grown.some((block) => block.linked)) return; // the page cuts it anew then
+  const grown = modules.endBlocks([...growth(modules, text, random)].at(-1)?.blocks ?? [], text);
   const drawn = (blocks) => blocks.filter(({ token }) => token.type !== "space").map(({ token, goesOn }) => withoutEndSpaces(modules.draw(token)) + (goesOn ? "…" : ""));
   const [is, should] = [drawn(grown), drawn(modules.splitBlocks(text))].map((blocks) => JSON.stringify(blocks));
   if (is !== should) throw new Error(`streamed it is drawn as ${is}, at once as ${should}`);

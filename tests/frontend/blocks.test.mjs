@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { growBlocks, splitBlocks } from "../../frontend/js/blocks.js";
+import { endBlocks, growBlocks, splitBlocks } from "../../frontend/js/blocks.js";
 import { highlight } from "../../frontend/js/highlight.js";
 import { headOf, piecesOf } from "../../frontend/js/pieces.js";
 
@@ -117,4 +117,19 @@ test("code is cut into runs of one colour that joined are the code", async () =>
 
 test("an unknown language has no colours, and neither has one that is named after a part of an object", async () => {
   for (const language of ["brainfuck", "constructor", "__proto__", "../core", '"><img onerror=x>']) assert.equal(await highlight("x", language), null);
+});
+
+test("a tag changes nothing of how the text behind it is read", () => {
+  for (const text of ["Press <kbd>a<b</kbd> now", "<code>x<y</code>", "A <pre>x<y</pre>", "<a>x https://host.example</a>"]) {
+    const inline = splitBlocks(`- ${text}`)[0].token.items[0].tokens[0].tokens;
+    assert.ok(inline.filter(({ type }) => type === "text").every(({ escaped }) => !escaped), text);
+  }
+  assert.ok(JSON.stringify(splitBlocks("<a>x https://host.example</a>")).includes('"type":"link"'));
+});
+
+test("a text that has streamed in is read as one that comes at once when it is complete", () => {
+  const text = "- a\n\n$$1. + +\n\n\n-->\n\\[</div>\n\n***x\n| a |\n";
+  let blocks = [];
+  for (let end = 1; end < text.length; end += 3) blocks = growBlocks(blocks, text.slice(0, end));
+  assert.deepEqual(endBlocks(blocks, text).map(({ raw }) => raw), splitBlocks(text).map(({ raw }) => raw));
 });

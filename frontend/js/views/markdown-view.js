@@ -1,7 +1,7 @@
 // Draws Markdown block by block: a finished block of a streaming reply is never drawn again.
 
 import { useEffect, useLayoutEffect, useReducer, useRef } from "preact/hooks";
-import { growBlocks, splitBlocks } from "../blocks.js";
+import { endBlocks, growBlocks } from "../blocks.js";
 import { renderBlock } from "../markdown.js";
 import { CodeBlock } from "./code-block.js";
 import { useCopy } from "./controls.js";
@@ -53,9 +53,7 @@ function usePace(text) {
 function useBlocks(text, growing) {
   const held = useRef({ text: null, growing, blocks: [] });
   if (held.current.text !== text || held.current.growing !== growing) {
-    const grown = growBlocks(held.current.blocks, text);
-    // A definition at the end makes links of what stands before it.
-    const blocks = !growing && grown.some((block) => block.linked) ? splitBlocks(text) : grown;
+    const blocks = (growing ? growBlocks : endBlocks)(held.current.blocks, text);
     held.current = { text, growing, blocks };
   }
   return held.current.blocks;
