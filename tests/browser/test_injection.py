@@ -334,6 +334,8 @@ def test_bidirectional_overrides_turn_none_of_our_own_words_around(open_page: Op
     site.fake.script(script.call("system_prompt_draft", {"content": hostile}), script.reply(f"{hostile}\n\n```{hostile}\ncode\n```"))
     send(page, hostile)
     card = page.locator("[data-kind=diff]").first
+    expect(card.locator(".card-warning")).to_contain_text("2")
+    expect(card.locator(".unseen")).to_have_text(["U+202E", "U+2067"])
     card.get_by_role("button", name="Apply").click()
     expect(page.locator("[data-banner]")).to_be_visible()
     turned = page.evaluate(
