@@ -10,6 +10,7 @@ import html
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from typing import TypeGuard
 from urllib.parse import parse_qs
 
 from itsdangerous import BadSignature, TimestampSigner
@@ -76,13 +77,18 @@ class Guesses:
             self._by_address.popitem(last=False)
 
 
+def has_login(token: str | None) -> TypeGuard[str]:
+    """Whether a server with this setting asks for its token."""
+    return token not in (None, OFF)
+
+
 class AccessControl:
     """Lets in whoever has the token. With none set, this machine alone is served."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, now: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._token = token
-        self._signer = TimestampSigner(token, salt="cleanroom.session") if token not in (None, OFF) else None
+        self._signer = TimestampSigner(token, salt="cleanroom.session") if has_login(token) else None
         self._guesses = Guesses(now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

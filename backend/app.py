@@ -13,7 +13,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from backend import pages
-from backend.access import AccessControl
+from backend.access import AccessControl, has_login
 from backend.commands import Commands
 from backend.connection import Connection, serve
 from backend.embedded.process import EmbeddedProcess
@@ -51,7 +51,7 @@ from backend.services.turns import Turns
 from backend.services.variant_rows import VariantRows
 from backend.services.variants import Variants
 from backend.services.working import WorkingStates
-from backend.settings import OFF, Settings
+from backend.settings import Settings
 from backend.store import deleted_facts, messages
 from backend.store.database import Database
 from backend.store.facts_query import FactsQuery
@@ -137,7 +137,7 @@ def create_app(settings: Settings) -> Starlette:
             "ttl_messages": settings.ttl_messages,
             "max_message_bytes": settings.max_message_bytes,
             "max_frame_bytes": frame_bytes(settings),
-            "login": settings.access_token not in (None, OFF),
+            "login": has_login(settings.access_token),
         }
 
         def attach(found: list[Chat]) -> None:

@@ -5,25 +5,18 @@ has to be what a page that is opened now is told.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import shutil
-import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Self
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from tests import fake_ollama as fake
-from tests.fake_ollama import ChatRequest, Exchange, FakeModel, FakeOllama, Script
+from tests.fake_ollama import ChatRequest, FakeModel, FakeOllama, Script
 from tests.replay import SNAPSHOT_LIMIT, Replica, drop
 from tests.server import Client, Json, make_settings, running
-
-T = TypeVar("T")
+from tests.server_machine import Hold, ServerMachine, T, first
 
 MODEL_PARTS = ("models", "default_model", "model_backend", "model_server")
 MAX_CHATS = 4
@@ -129,18 +122,6 @@ class Page:
         return shown
 
 
-@dataclass
-class Hold:
-    """A place at which a scripted reply or pull stands still."""
-
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    let_go: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def step(self, _: Exchange) -> None:
-        self.reached.set()
-        await self.let_go.wait()
-
-
 DRAFT = fake.call("system_prompt_draft", {"content": "Be brief."}, before="Let me draft. ")
 APPLY = fake.call("system_prompt_apply", {})
 # What the model says to a message: one script a round, the last one said again and again.
@@ -201,16 +182,11 @@ def nth(number: int, things: Iterable[T]) -> T:
     return choices[number % len(choices)]
 
 
-class Delivery(RuleBasedStateMachine):
+class Delivery(ServerMachine):
     """A server with a scripted model and two pages, of which one at a time may be away."""
-
-    folder: ClassVar[Path]
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.stack, self.server = AsyncExitStack(), AsyncExitStack()
-        self.root = self.folder / uuid.uuid4().hex
         self.accepted: set[str] = set()
         self.scripts: deque[Script] = deque()
         self.holds: dict[str, Hold] = {}
@@ -218,14 +194,7 @@ class Delivery(RuleBasedStateMachine):
         self.commands = self.names = 0
         self.restarts = 0
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(work)
-
     # ---- the world ----
-
-    @initialize()
-    def start(self) -> None:
-        self.run(self._start())
 
     async def _start(self) -> None:
         models = [FakeModel(), FakeModel("fake:plain", ("completion",))]
@@ -249,14 +218,6 @@ class Delivery(RuleBasedStateMachine):
 
     async def _connect(self) -> Client:
         return await self.server.enter_async_context(Client.connect(self.address))
-
-    def teardown(self) -> None:
-        try:
-            self.run(self.server.aclose())
-            self.run(self.stack.aclose())
-        finally:
-            self.runner.close()
-            shutil.rmtree(self.root, ignore_errors=True)
 
     @invariant()
     def both_pages_show_what_a_new_one_shows(self) -> None:
@@ -311,7 +272,7 @@ class Delivery(RuleBasedStateMachine):
     async def _rest(self, socket: Client, before: int, rests: Rests, hold: Hold | None = None) -> None:
         """Until an event says that it is over or waits for a person, or until it stands at its hold."""
         at_hold = [hold.reached.wait()] if hold else []
-        await _first(socket.until(lambda: any(map(rests, socket.events[before:]))), *at_hold)
+        await first(socket.until(lambda: any(map(rests, socket.events[before:]))), *at_hold)
 
     def _waiting(self, chat_id: str) -> list[str]:
         """The calls that wait for a person in a chat."""
@@ -563,14 +524,3 @@ class Delivery(RuleBasedStateMachine):
         await self._serve()
         for page in self.pages:
             await page.come_back(await self._connect())
-
-
-async def _first(*work: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of them is done, and drop the others; the one that failed says why."""
-    tasks = [asyncio.ensure_future(part) for part in work]
-    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
-    for task in itertools.islice(done, 1):
-        task.result()

@@ -4,7 +4,6 @@ oracle that follows a chat's events knows in which place of which request each c
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tests import fake_ollama as fake
-from tests.fake_ollama import ChatRequest, Exchange, Script
+from tests.fake_ollama import ChatRequest, Script
+from tests.server_machine import Hold
 
 Json = dict[str, Any]
 
@@ -61,17 +61,11 @@ class Says:
 
 
 @dataclass(eq=False)
-class Hold:
+class HeldReply(Hold):
     """A turn's reply that stands still at some place until it is let go."""
 
     reply: int
     where: Where
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    let_go: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def step(self, _: Exchange) -> None:
-        self.reached.set()
-        await self.let_go.wait()
 
 
 @dataclass(frozen=True)
@@ -169,7 +163,7 @@ class Turn:
     chat: Chat
     question: str
     says: list[Says] = field(default_factory=list)
-    hold: Hold | None = None
+    hold: HeldReply | None = None
     turn_id: str = ""
     message_id: int = 0
     runs_again: bool = False
@@ -200,7 +194,7 @@ class Oracle:
         self.canaries[canary] = Canary(kind, turn.chat, turn)
         return canary
 
-    def begin(self, chat: Chat, says: Iterable[Says], hold: Hold | None = None) -> Turn:
+    def begin(self, chat: Chat, says: Iterable[Says], hold: HeldReply | None = None) -> Turn:
         """A turn with a question of its own."""
         turn = Turn(chat, "", list(says), hold)
         turn.question = self.mint("question", turn)
@@ -292,7 +286,7 @@ class Oracle:
         ending: dict[Fate, Script] = {"reset": fake.reset(), "no_done": []}
         return [script, ending.get(said.fate, fake.done())]
 
-    def _script(self, said: Says, calls: list[Call], asked: Asked, turn: Turn, hold: Hold | None) -> Script:
+    def _script(self, said: Says, calls: list[Call], asked: Asked, turn: Turn, hold: HeldReply | None) -> Script:
         where: Where | None = hold.where if hold else None
         gate: Script = hold.step if hold else []
         script: list[Script] = [gate if where == "before" else []]

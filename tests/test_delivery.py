@@ -5,18 +5,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from backend import hub
 from backend.llm import agent
 from backend.services import pulls
 from tests.delivery_machine import Delivery
+from tests.server_machine import effort
 from tests.test_protocol import TYPES
 
 # What changes nothing that a page holds.
@@ -25,18 +24,7 @@ READING = {
     "tool.list", "facts.get", "context.get", "context.inspect", "context.sent",
 }  # fmt: skip
 
-# Shrinking a failure takes minutes; the long run does it.
-SHORT = settings(
-    max_examples=3,
-    stateful_step_count=20,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False, phases=[Phase.generate, Phase.shrink])
-IS_LONG = os.environ.get("DELIVERY") == "long"
+EFFORT = effort("DELIVERY", max_examples=3, steps=20)
 
 Happening = Callable[[Delivery], None]
 
@@ -54,10 +42,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Delivery]:
     return InThisFolder
 
 
-@pytest.mark.timeout(7200 if IS_LONG else 300)
+@pytest.mark.timeout(EFFORT.timeout_seconds)
 def test_whatever_is_done_both_pages_are_told_of_it(machine: type[Delivery]) -> None:
     """R09, with R02, R03, R04 and R06 among the happenings."""
-    run_state_machine_as_test(machine, settings=LONG if IS_LONG else SHORT)
+    run_state_machine_as_test(machine, settings=EFFORT.settings)
 
 
 # Every command at least once, each in a place where it is carried out.

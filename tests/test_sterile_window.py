@@ -5,32 +5,30 @@ Runs a real server against the scripted model server. `STERILE_WINDOW=long` trie
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
 import sqlite3
 import uuid
-from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, closing
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
 from backend.llm import agent
 from backend.store.migrate import migrate
 from tests.fake_ollama import FakeModel, FakeOllama
 from tests.server import Client, make_settings, rows, running
+from tests.server_machine import ServerMachine, effort, first
 from tests.sterile_machine import (
     HISTORY_LIMIT,
     HISTORY_STEP,
     Call,
     Chat,
     Fate,
-    Hold,
+    HeldReply,
     Json,
     Oracle,
     Says,
@@ -75,45 +73,23 @@ WHERE: st.SearchStrategy[Where] = st.sampled_from(["before", "in_text", "after_c
 
 PICK = st.integers(0, MAX_CHATS - 1)
 
-# Shrinking a failure takes minutes; the long run does it.
-SHORT = settings(
-    max_examples=15,
-    stateful_step_count=25,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-LONG = settings(SHORT, max_examples=200, stateful_step_count=50, derandomize=False, phases=[Phase.generate, Phase.shrink])
-IS_LONG = os.environ.get("STERILE_WINDOW") == "long"
+EFFORT = effort("STERILE_WINDOW", max_examples=15, steps=25)
 
 
-class SterileWindow(RuleBasedStateMachine):
+class SterileWindow(ServerMachine):
     """A few chats on a real server, pushed about at random; every request is judged."""
 
-    folder: ClassVar[Path]
     template_file: ClassVar[Path]
 
     def __init__(self) -> None:
         super().__init__()
-        self.runner = asyncio.Runner()
-        self.stack, self.server = AsyncExitStack(), AsyncExitStack()
         self.oracle = Oracle()
         self.chats: list[Chat] = []
         self.restarts = 0
-        self.root = self.folder / uuid.uuid4().hex
         self.data = self.root / "data"
         self.client: Client
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self.runner.run(work)
-
     # ---- the world ----
-
-    @initialize()
-    def start(self) -> None:
-        self.run(self._start())
 
     async def _start(self) -> None:
         self.data.mkdir(parents=True)
@@ -125,14 +101,6 @@ class SterileWindow(RuleBasedStateMachine):
     async def _serve(self) -> None:
         address = await self.server.enter_async_context(running(make_settings(self.data, self.fake)))
         self.client = await self.server.enter_async_context(Client.connect(address))
-
-    def teardown(self) -> None:
-        try:
-            self.run(self.server.aclose())
-            self.run(self.stack.aclose())
-        finally:
-            self.runner.close()
-            shutil.rmtree(self.root, ignore_errors=True)
 
     # ---- judging ----
 
@@ -253,12 +221,12 @@ class SterileWindow(RuleBasedStateMachine):
     @rule(number=PICK, says=st.lists(SAYS, min_size=1, max_size=4), at=st.integers(0, 2), where=WHERE)
     def send_and_hold(self, number: int, says: list[Says], at: int, where: Where) -> None:
         """A turn that stands still in one of its replies, or ends before it gets there."""
-        chat, hold = self.idle()[number % len(self.idle())], Hold(at, where)
+        chat, hold = self.idle()[number % len(self.idle())], HeldReply(at, where)
 
         async def send() -> None:
             turn = self.oracle.begin(chat, says, hold)
             await self._send(turn)
-            await _first(hold.reached.wait(), self.client.finished(turn.turn_id))
+            await first(hold.reached.wait(), self.client.finished(turn.turn_id))
             if hold.reached.is_set() and where == "in_text":
                 text = turn.asked[-1].text
                 assert text is not None
@@ -272,7 +240,7 @@ class SterileWindow(RuleBasedStateMachine):
         turn = self.held()[number % len(self.held())].turn
         assert turn is not None and turn.hold is not None
 
-        async def let_go(hold: Hold) -> None:
+        async def let_go(hold: HeldReply) -> None:
             hold.let_go.set()
             await self.client.finished(turn.turn_id)
 
@@ -452,15 +420,6 @@ class SterileWindow(RuleBasedStateMachine):
             self.oracle.restarted(chat, opened["context"]["active_tool"])
 
 
-async def _first(*work: Coroutine[Any, Any, object]) -> None:
-    """Wait until one of them is done, and drop the others."""
-    tasks = [asyncio.ensure_future(part) for part in work]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[SterileWindow]:
     """The machine, its databases copied from one that is migrated already."""
@@ -474,9 +433,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[SterileWind
     return InThisFolder
 
 
-@pytest.mark.timeout(7200 if IS_LONG else 300)
+@pytest.mark.timeout(EFFORT.timeout_seconds)
 def test_whatever_happens_a_request_holds_only_what_it_may(machine: type[SterileWindow]) -> None:
-    run_state_machine_as_test(machine, settings=LONG if IS_LONG else SHORT)
+    run_state_machine_as_test(machine, settings=EFFORT.settings)
 
 
 Happening = Callable[[SterileWindow], None]

@@ -100,10 +100,40 @@ class Reply:
 
     def time(self, chunk: Chunk, seconds: float) -> None:
         """Note when the first word came, and how long the model has thought. `seconds` is the time since it was asked."""
-        if self.first_token_seconds is None and (chunk.text or chunk.thinking or chunk.tool_calls):
+        if self.first_token_seconds is None and chunk.says_something:
             self.first_token_seconds = seconds
         if chunk.thinking and self.first_token_seconds is not None:
             self.thinking_seconds = seconds - self.first_token_seconds
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a turn asked of its model so far: its requests, their tokens, and when the first word came.
+
+    Tokens are those that the server counted: a reply that broke off or was stopped has none. `first_token_seconds`
+    counts from the first request, waits for a busy server included; None until something came.
+    """
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    first_token_seconds: float | None = None
+    is_waiting: bool = False
+    _asked_at: float = 0.0
+
+    def asked(self, now: float) -> None:
+        if not self.requests:
+            self._asked_at = now
+        self.requests += 1
+        self.is_waiting = True
+
+    def heard(self, chunk: Chunk, now: float) -> None:
+        self.is_waiting = False
+        if self.first_token_seconds is None and chunk.says_something:
+            self.first_token_seconds = now - self._asked_at
+        if chunk.done is not None:
+            self.prompt_tokens += chunk.done.prompt_tokens or 0
+            self.reply_tokens += chunk.done.reply_tokens or 0
 
 
 @dataclass(slots=True)
@@ -121,6 +151,7 @@ class Turn:
     unfinished: Unfinished | None = None
     begun: str = ""
     last_reply: Reply = field(default_factory=Reply)
+    usage: Usage = field(default_factory=Usage)
     _failed_rounds: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
     _failed: set[str] = field(default_factory=set)
@@ -169,12 +200,15 @@ class Turn:
         offered = [tool["function"]["name"] for tool in request.tools]
         openings = call_openings(offered)
         begun = shown = len(reply.text)
+        self.usage.asked(started)
         stream = self.model.stream(request.messages, request.tools, options)
         async with aclosing(_with_notice(stream, self.journal)) as chunks:
             async for chunk in chunks:
+                now = self.clock()
+                self.usage.heard(chunk, now)
+                reply.time(chunk, now - started)
                 if chunk.thinking:
                     await self.journal.thinking(chunk.thinking)
-                reply.time(chunk, self.clock() - started)
                 reply.text += chunk.text
                 reply.calls += chunk.tool_calls
                 reply.done = chunk.done or reply.done

@@ -73,6 +73,10 @@ class Chunk:
     tool_calls: tuple[ToolCall, ...] = ()
     done: Done | None = None
 
+    @property
+    def says_something(self) -> bool:
+        return bool(self.text or self.thinking or self.tool_calls)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:

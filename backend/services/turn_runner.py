@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Literal
 
 from backend.errors import CleanroomError, ModelError, ModelUnavailable, StoreError
-from backend.llm.agent import Turn
+from backend.llm.agent import Turn, Usage
 from backend.llm.backend import BoundModel, ModelBackend
 from backend.llm.core.registry import Registry, Tool
 from backend.llm.tokens import TokenCounter
@@ -20,7 +20,6 @@ from backend.protocol import TurnError, TurnFinished, TurnWaiting
 from backend.services.approvals import Approvals, PausedTurn
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal
-from backend.services.metering import MeteredModel
 from backend.services.model_turn import ModelTurn
 from backend.services.observer import Observer, TurnReport
 from backend.services.prompting import Prompting
@@ -44,7 +43,7 @@ Cut = Literal["stopped", "interrupted", "paused"]
 class RunningTurn:
     """A turn under way. `former` is the row of the reply that it goes on with, as it was.
 
-    `meter` is its model, once that is known. `ended_by` says why it was cut short; None while it goes its own way.
+    `model` is the name of the one that it asks, once that is known. `ended_by` says why it was cut short; None while it goes its own way.
     `is_settling` once nothing is left but to write its end.
     """
 
@@ -53,7 +52,8 @@ class RunningTurn:
     former: dict[str, Any] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    meter: MeteredModel | None = None
+    model: str | None = None
+    usage: Usage = field(default_factory=Usage)
     ended_by: Cut | None = None
     is_settling: bool = False
 
@@ -115,8 +115,8 @@ class TurnRunner:
             chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
             model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
             teller = self._teller(turn, reply, model, chat, others_run, paused)
-            turn.meter = MeteredModel(model, model.name, self._clock.monotonic)
-            run = Turn(turn.meter, teller, self._clock.monotonic, begun=reply.begun)
+            turn.model = model.name
+            run = Turn(model, teller, self._clock.monotonic, begun=reply.begun, usage=turn.usage)
             if paused is not None:
                 run.rounds, run.unfinished, run.begun = list(paused.rounds), paused.unfinished, ""
             try:
@@ -242,17 +242,17 @@ class TurnRunner:
 
 
 def _report(turn: RunningTurn, outcome: Outcome, seconds: float) -> TurnReport:
-    record, meter = turn.record, turn.meter
+    record, usage = turn.record, turn.usage
     return TurnReport(
         chat_id=record.chat_id,
         turn_id=record.turn_id,
         outcome=outcome.status,
         seconds=seconds,
-        model=meter.name if meter else None,
-        rounds=meter.rounds if meter else 0,
-        first_token_seconds=meter.first_token_seconds if meter else None,
-        prompt_tokens=meter.prompt_tokens if meter else 0,
-        reply_tokens=meter.reply_tokens if meter else 0,
+        model=turn.model,
+        rounds=usage.requests,
+        first_token_seconds=usage.first_token_seconds,
+        prompt_tokens=usage.prompt_tokens,
+        reply_tokens=usage.reply_tokens,
         calls=tuple(record.calls),
         error=outcome.error.code if outcome.error else None,
         model_error=outcome.model_error,

@@ -69,7 +69,7 @@ class Turns:
 
     def count_waiting_for_model(self) -> int:
         """How many turns have asked a model that has not said a word since."""
-        return sum(turn.meter is not None and turn.meter.is_waiting for turn in self._running.values())
+        return sum(turn.usage.is_waiting for turn in self._running.values())
 
     def running_turn(self, chat_id: str) -> str | None:
         """The id of the turn that runs in a chat."""
