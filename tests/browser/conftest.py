@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from tests.browser.recording_proxy import RecordingProxy
 from tests.fake_ollama import FakeModel, FakeOllamaThread
 from tests.server import make_settings, migrated_database, running
 
-CHROMIUM_FLAGS = ("--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync").split()
-# Chromium draws pages of its own for the address bar of each context, which costs more than ours.
-CHROMIUM_FLAGS.append("--disable-features=WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup,PreloadTopChromeWebUI")
+# The features are pages of Chromium's own for the address bar of each context, which cost more than ours.
+CHROMIUM_FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync "
+    "--disable-features=WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup,PreloadTopChromeWebUI"
+).split()
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 # What a person who waits would still take for "at once" on a busy machine, and a failed test beyond it.
@@ -153,6 +155,16 @@ def process_site(tmp_path: Path, fake: FakeOllamaThread, project: Path) -> Itera
     server.start()
     yield Site(server.url, fake, server)
     assert server.end() == 0
+
+
+@pytest.fixture
+def loose_page(browser: Browser, site: Site) -> Iterator[Page]:
+    """A page whose console may complain: the browser itself tells of a lost connection and of a refusal there."""
+    with closing(browser.new_context(locale="en-GB")) as context:
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.goto(site.url)
+        yield page
 
 
 OpenPage = Callable[..., Page]

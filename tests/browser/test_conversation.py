@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests import fake_ollama as script
 from tests.browser.conftest import PATIENCE_MS, OpenPage, Site
@@ -210,16 +208,6 @@ def test_escape_leaves_a_message_as_it_was_and_gives_the_focus_back(open_page: O
     expect(questions(page).locator("[data-text]")).to_have_text("as it was")
     expect(questions(page).locator("[data-action=edit]")).to_be_focused()
     assert len(site.fake.requests) == 1
-
-
-@pytest.fixture
-def loose_page(browser: Browser, site: Site) -> Iterator[Page]:
-    """A page whose console may complain: the browser itself tells of a lost connection there."""
-    with closing(browser.new_context(locale="en-GB")) as context:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(site.url)
-        yield page
 
 
 def test_an_edit_outlives_a_reload_and_an_error(loose_page: Page, site: Site) -> None:

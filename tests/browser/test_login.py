@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import PATIENCE_MS, ServerThread, Site
+from tests.browser.conftest import ServerThread, Site
 from tests.browser.test_accessibility import check
 from tests.browser.test_page import ENGLISH, start_chat
 from tests.fake_ollama import FakeOllamaThread
@@ -26,22 +25,13 @@ def site(tmp_path: Path, fake: FakeOllamaThread) -> Iterator[Site]:
     server.end()
 
 
-@pytest.fixture
-def page(browser: Browser, site: Site) -> Iterator[Page]:
-    """Its console may complain: the browser itself tells of a refusal."""
-    with closing(browser.new_context(locale="en-GB")) as context:
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(site.url)
-        yield page
-
-
 def log_in(page: Page, token: str) -> None:
     page.get_by_label("Access token").fill(token)
     page.get_by_role("button", name="Log in").click()
 
 
-def test_in_by_the_token_and_out_by_the_button(page: Page, site: Site) -> None:
+def test_in_by_the_token_and_out_by_the_button(loose_page: Page, site: Site) -> None:
+    page = loose_page
     expect(page).to_have_url(f"{site.url}/login")
     check(page)
     log_in(page, "a wrong token")
@@ -53,7 +43,8 @@ def test_in_by_the_token_and_out_by_the_button(page: Page, site: Site) -> None:
     expect(page.locator("[data-action=log-out]")).to_have_count(0)
 
 
-def test_a_login_that_ended_asks_again_and_keeps_the_draft(page: Page, site: Site, tmp_path: Path, fake: FakeOllamaThread) -> None:
+def test_a_login_that_ended_asks_again_and_keeps_the_draft(loose_page: Page, site: Site) -> None:
+    page = loose_page
     log_in(page, TOKEN)
     start_chat(page, ENGLISH)
     field = page.get_by_label("Message", exact=True)

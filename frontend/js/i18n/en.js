@@ -248,7 +248,6 @@ export default {
   "fold.less": "Show less",
   "fold.more": "Show all",
 
-  "logOut.label": "Log out",
   "help.title": "Keys",
 
   "import.bad.cut": "The file ends too early; it may have been copied only in part.",
@@ -314,6 +313,8 @@ export default {
   "list.today": "Today",
   "list.week": "Last 7 days",
   "list.yesterday": "Yesterday",
+
+  "logOut.label": "Log out",
 
   "message.backToDraft": "Back to the draft",
   "message.continue": "Continue",

@@ -292,7 +292,6 @@ export default {
   "fold.less": "Свернуть",
   "fold.more": "Показать целиком",
 
-  "logOut.label": "Выйти",
   "help.title": "Клавиши",
 
   "import.bad.cut": "Файл обрывается: возможно, он скопирован не целиком.",
@@ -378,6 +377,8 @@ export default {
   "list.today": "Сегодня",
   "list.week": "За неделю",
   "list.yesterday": "Вчера",
+
+  "logOut.label": "Выйти",
 
   "message.backToDraft": "Вернуть в черновик",
   "message.continue": "Продолжить",
