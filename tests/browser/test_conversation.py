@@ -349,6 +349,7 @@ def test_a_message_too_long_for_the_window_says_both_numbers_and_the_ways_out(op
 def test_every_tool_is_reached_by_the_keyboard_and_large_enough(open_page: OpenPage, site: Site) -> None:
     page = start(open_page)
     ask(page, site, "first", "one")
+    expect(page.locator(".row .message-tools")).to_have_count(2)  # they come after the first paint
     found = page.evaluate(
         """() => [...document.querySelectorAll('.row button')].map(button => {
           const {width, height} = button.getBoundingClientRect();
