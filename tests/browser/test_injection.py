@@ -264,6 +264,7 @@ def test_a_reply_with_hostile_text_streams(hostile: Page, site: Site) -> None:
     send(page, MARKDOWN)
     reply = page.locator("[data-role=assistant]").last
     expect(reply).to_have_attribute("data-status", "complete")
+    expect(reply).to_contain_text('{"hit": 1}')  # its end, drawn a moment after the status came
     page.locator("[data-conversation]").evaluate("(frame) => (frame.scrollTop = 0)")  # the list draws what is near the view
     assert page.locator("[data-role=user] [data-text]").last.text_content() == MARKDOWN
     page.get_by_role("button", name="To the newest").click()
@@ -321,7 +322,8 @@ def test_text_is_shown_exactly_as_it_was_typed_and_written(open_page: OpenPage, 
         assert typed.text_content() == text
         assert typed.locator("*").count() == 0
         written = text.replace("&lt;", "<").replace("`", "").replace("<b>", "").strip()
-        assert (reply.locator(".prose").text_content() or "").strip() == written
+        prose = reply.locator(".prose").element_handle()
+        page.wait_for_function("([prose, written]) => prose.textContent.trim() === written", arg=[prose, written])
         assert "\ufffd" not in (page.locator("body").text_content() or "")
         assert page.locator("details.thinking").count() == 0
 

@@ -132,7 +132,8 @@ def test_what_a_person_types_is_shown_as_typed_and_runs_nothing(open_page: OpenP
     expect(page.locator("[data-role=user] [data-text]").first).to_have_text(hostile)
     reply = page.locator("[data-role=assistant]").last
     expect(reply).to_have_attribute("data-status", "complete")
-    assert reply.locator("img, script, a[href^=javascript]").count() == 0
+    expect(reply.locator(".prose")).to_contain_text("ok")
+    expect(reply.locator("img, script, a[href^=javascript]")).to_have_count(0)
     assert page.evaluate("window.hit") is None
 
 
