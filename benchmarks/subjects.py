@@ -1,0 +1,145 @@
+"""Ways from the scripted model to a page, each driven as its own page drives it: one socket a chat."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import ollama
+from websockets.asyncio.client import ClientConnection, connect
+
+from benchmarks.scripted_model import MODEL, ask, stamps
+
+
+@dataclass(slots=True)
+class Heard:
+    """A reply as a page got it: when it was asked for, and for each token when it was written and when it came, in nanoseconds."""
+
+    asked_at: int = field(default_factory=time.monotonic_ns)
+    written: list[int] = field(default_factory=list)
+    came: list[int] = field(default_factory=list)
+
+    def take(self, text: str) -> None:
+        """Note the tokens of one frame."""
+        now = time.monotonic_ns()
+        found = stamps(text)
+        self.written += found
+        self.came += [now] * len(found)
+
+    @property
+    def first_token_ms(self) -> float:
+        return (self.came[0] - self.asked_at) / 1e6
+
+    @property
+    def added_ms(self) -> list[float]:
+        """What each token took from the model's writing to here."""
+        return [(came - written) / 1e6 for written, came in zip(self.written, self.came, strict=True)]
+
+    @property
+    def tokens_per_second(self) -> float:
+        return len(self.came) / (self.came[-1] - self.asked_at) * 1e9
+
+
+class Chat(Protocol):
+    """A chat that can be asked again and again."""
+
+    async def ask(self, count: int, rate: float) -> Heard:
+        """Ask for a reply and hear it to its end."""
+
+
+class OllamaChat:
+    """The floor: the client that the others are built on, and nothing after it."""
+
+    def __init__(self, client: ollama.AsyncClient) -> None:
+        self._client = client
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[OllamaChat]:
+        client = ollama.AsyncClient(host=url)
+        try:
+            yield cls(client)
+        finally:
+            await client.close()  # type: ignore[no-untyped-call]
+
+    async def ask(self, count: int, rate: float) -> Heard:
+        heard = Heard()
+        async for part in await self._client.chat(MODEL, [{"role": "user", "content": ask(count, rate)}], stream=True):
+            heard.take(part.message.content or "")
+        return heard
+
+
+class RelayChat:
+    """The yardstick, `relay.py`."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[RelayChat]:
+        async with connect(_socket_url(url), compression=None) as socket:
+            yield cls(socket)
+
+    async def ask(self, count: int, rate: float) -> Heard:
+        heard = Heard()
+        await self._socket.send(json.dumps({"text": ask(count, rate)}))
+        while not (frame := json.loads(await self._socket.recv()))["done"]:
+            heard.take(frame["text"])
+        return heard
+
+
+class CleanroomChat:
+    """A chat of ours, with everything saved."""
+
+    def __init__(self, socket: ClientConnection, chat_id: str = "") -> None:
+        self._socket = socket
+        self.chat_id = chat_id
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator[CleanroomChat]:
+        """A new chat on a socket of its own."""
+        async with connect(_socket_url(url), compression=None, max_size=None) as socket:
+            chat = cls(socket)
+            created = await chat.command("chat.create")
+            chat.chat_id = str(created["chat"]["id"])
+            await chat.command("chat.open", chat_id=chat.chat_id)
+            yield chat
+
+    async def ask(self, count: int, rate: float) -> Heard:
+        heard = Heard()
+        client_id = uuid.uuid4().hex
+        await self.send("message.send", chat_id=self.chat_id, client_id=client_id, text=ask(count, rate))
+        while True:
+            frame = json.loads(await self._socket.recv())
+            if frame["type"] == "message.delta":
+                heard.take(frame["text"])
+            elif frame["type"] == "turn.finished":
+                if frame["status"] != "complete":
+                    raise ConnectionError(f"the turn ended as {frame['status']}")
+                return heard
+            elif frame["type"] == "error":
+                raise ConnectionError(frame["message"])
+
+    async def send(self, kind: str, **fields: object) -> None:
+        await self._socket.send(json.dumps({"type": kind, "ref": kind, **fields}))
+
+    async def command(self, kind: str, **fields: object) -> dict[str, Any]:
+        """Send a command and wait for its reply. Raises ConnectionError when it is refused."""
+        await self.send(kind, **fields)
+        while True:
+            frame: dict[str, Any] = json.loads(await self._socket.recv())
+            if frame.get("ref") == kind:
+                if "code" in frame:
+                    raise ConnectionError(frame["message"])
+                return frame
+
+
+def _socket_url(url: str) -> str:
+    return f"ws{url.rstrip('/').removeprefix('http')}/ws"
