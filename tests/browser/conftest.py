@@ -27,7 +27,7 @@ from tests.server import make_settings, migrated_database, running
 # The features are pages of Chromium's own for the address bar of each context, which cost more than ours.
 CHROMIUM_FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync "
-    "--disable-features=WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup,PreloadTopChromeWebUI"
+    "--disable-features=WebUIOmniboxAimPopup,WebUIOmniboxFullPopup,WebUIOmniboxPopup,PreloadTopChromeWebUI,AutofillServerCommunication"
 ).split()
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 

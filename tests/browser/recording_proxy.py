@@ -7,10 +7,6 @@ import threading
 from types import TracebackType
 from typing import Self
 
-# Chromium asks there by itself how to fill in forms; no page has a say in it.
-BROWSERS_OWN = "CONNECT content-autofill.googleapis.com:443 "
-
-
 class RecordingProxy:
     """On a free port, in a thread. `asked` holds request lines such as `CONNECT example.org:443 HTTP/1.1`."""
 
@@ -21,9 +17,7 @@ class RecordingProxy:
             timeout = 5
 
             def handle(self) -> None:
-                line = self.rfile.readline(4_096).decode("latin-1").strip()
-                if not line.startswith(BROWSERS_OWN):
-                    asked.append(line)
+                asked.append(self.rfile.readline(4_096).decode("latin-1").strip())
                 self.wfile.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 
         self.asked = asked
