@@ -7,6 +7,7 @@ import threading
 from types import TracebackType
 from typing import Self
 
+
 class RecordingProxy:
     """On a free port, in a thread. `asked` holds request lines such as `CONNECT example.org:443 HTTP/1.1`."""
 
