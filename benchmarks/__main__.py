@@ -1,10 +1,11 @@
-"""Run benchmarks by name: `python -m benchmarks NAME`; without a name, all that need nothing from outside."""
+"""Run benchmarks by name, `python -m benchmarks NAME`; without one, all of them."""
 
 from __future__ import annotations
 
 import argparse
 import platform
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
@@ -24,7 +25,7 @@ NAMES = ("overhead", "growth")
 class Benchmark(Protocol):
     """What a module of this package offers."""
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
+    def add_options(self, group: argparse._ArgumentGroup) -> None:
         """Add what only this benchmark can be told."""
 
     def run(self, options: argparse.Namespace) -> Report:
@@ -36,10 +37,10 @@ def benchmark(name: str) -> Benchmark:
 
 
 def main() -> int:
-    options = parse(sys.argv[1:])
+    found = {name: benchmark(name) for name in NAMES}
+    options = parse(sys.argv[1:], found)
     for name in [options.name] if options.name else NAMES:
-        values = options if options.name else parse([name, *sys.argv[1:]])
-        report = benchmark(name).run(values)
+        report = found[name].run(options)
         print(report.table(), end="\n\n", flush=True)
         if not options.smoke:
             report.write(options.results, machine())
@@ -47,20 +48,14 @@ def main() -> int:
     return 0
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--smoke", action="store_true", help="as little as shows that it still works; writes no results")
-    shared.add_argument("--rounds", type=int, default=5, help="how often everything is measured, alternating (default: %(default)s)")
-    shared.add_argument("--results", type=Path, default=RESULTS, help="the folder for JSON and pictures")
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__, parents=[shared])
-    parser.set_defaults(name=None)
-    names = parser.add_subparsers(title="benchmarks", metavar="NAME")
-    for name in NAMES:
-        module = benchmark(name)
-        first_line = (module.__doc__ or "").partition("\n")[0]
-        command = names.add_parser(name.replace("_", "-"), help=first_line, description=module.__doc__, parents=[shared])
-        command.set_defaults(name=name)
-        module.add_options(command)
+def parse(arguments: list[str], found: Mapping[str, Benchmark]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure, side by side; without a name, everything.")
+    parser.add_argument("name", nargs="?", choices=found, metavar="NAME", help=", ".join(found))
+    parser.add_argument("--smoke", action="store_true", help="as little as shows that it still works; writes no results")
+    parser.add_argument("--rounds", type=int, default=5, help="how often everything is measured, alternating (default: %(default)s)")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder for JSON and pictures")
+    for name, module in found.items():
+        module.add_options(parser.add_argument_group(name, (module.__doc__ or "").partition("\n")[0]))
     return parser.parse_args(arguments)
 
 

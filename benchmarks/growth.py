@@ -47,8 +47,8 @@ RARE_WORD = "quasar"
 RARE_MESSAGES = 10
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--most", type=int, default=SIZES[-1], metavar="MESSAGES", help="leave larger databases out (default: %(default)s)")
+def add_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--most", type=int, default=SIZES[-1], metavar="MESSAGES", help="leave larger databases out (default: %(default)s)")
 
 
 def run(options: argparse.Namespace) -> Report:

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import psutil
 import uvloop
 
-from benchmarks.processes import SERVER_CORE, Running, cleanroom, running, stay_on_driver_core
+from benchmarks.processes import SERVER_CORE, cleanroom, running, stay_on_driver_core
 from benchmarks.report import Report
 from benchmarks.subjects import Chat, CleanroomChat, Heard, OllamaChat, RelayChat
 
@@ -29,16 +29,14 @@ ASKED_AT_ONCE = 50
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A way that is measured. `server` is the process between model and page; None for a client that has none."""
+    """A way that is measured. `process` is the one between model and page: this one for a client that has none."""
 
     name: str
     open: Callable[[], AbstractAsyncContextManager[Chat]]
-    server: Running | None
+    process: psutil.Process
 
     def cpu_seconds(self) -> float:
-        if self.server is not None:
-            return self.server.cpu_seconds()
-        times = psutil.Process().cpu_times()
+        times = self.process.cpu_times()
         return float(times.user + times.system)
 
 
@@ -54,8 +52,8 @@ class Size:
     started: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    pass
+def add_options(group: argparse._ArgumentGroup) -> None:
+    """It has none of its own."""
 
 
 def run(options: argparse.Namespace) -> Report:
@@ -75,9 +73,9 @@ def subjects() -> Iterator[list[Subject]]:
         relay = stack.enter_context(running([sys.executable, "-m", "benchmarks.relay", model.url], core=SERVER_CORE))
         ours = stack.enter_context(cleanroom(folder, model.url))
         yield [
-            Subject("ollama client", lambda: OllamaChat.open(model.url), None),
-            Subject("bare relay", lambda: RelayChat.open(relay.url), relay),
-            Subject("Cleanroom", lambda: CleanroomChat.open(ours.url), ours),
+            Subject("ollama client", lambda: OllamaChat.open(model.url), psutil.Process()),
+            Subject("bare relay", lambda: RelayChat.open(relay.url), psutil.Process(relay.process.pid)),
+            Subject("Cleanroom", lambda: CleanroomChat.open(ours.url), psutil.Process(ours.process.pid)),
         ]
 
 

@@ -32,14 +32,6 @@ class Running:
         """The address at the end of its first line."""
         return self.first_line.split()[-1]
 
-    def cpu_seconds(self) -> float:
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
-
-    def memory_mib(self) -> float:
-        """What it holds of its own, shared libraries not counted for it alone."""
-        return float(psutil.Process(self.process.pid).memory_full_info().uss) / 2**20
-
 
 @contextmanager
 def running(command: Sequence[str], *, environment: Mapping[str, str] | None = None, core: int | None = None) -> Iterator[Running]:
@@ -63,17 +55,16 @@ def running(command: Sequence[str], *, environment: Mapping[str, str] | None = N
 
 
 @contextmanager
-def cleanroom(folder: Path, ollama_url: str, *, core: int | None = SERVER_CORE, **environment: str) -> Iterator[Running]:
-    """Cleanroom's server with a database in `folder`, as people run it."""
+def cleanroom(folder: Path, ollama_url: str) -> Iterator[Running]:
+    """Cleanroom's server on a core of its own, with a database in `folder`."""
     values = {
         "CLEANROOM_PORT": "0",
         "CLEANROOM_DATABASE_URL": f"sqlite:///{folder / 'cleanroom.db'}",
         "CLEANROOM_EMBEDDED": "never",
         "CLEANROOM_LOG_LEVEL": "warning",
         "OLLAMA_HOST": ollama_url,
-        **environment,
     }
-    with running([sys.executable, "-m", "backend"], environment=values, core=core) as server:
+    with running([sys.executable, "-m", "backend"], environment=values, core=SERVER_CORE) as server:
         yield server
 
 

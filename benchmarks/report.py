@@ -75,7 +75,6 @@ class Report:
         self.title = title
         self.comparisons = comparisons
         self.measures: dict[str, Measure] = {}
-        self.notes: list[str] = []
 
     def add(self, measure: str, unit: str, case: Case, subject: str, sample: float) -> None:
         """Add one round's sample."""
@@ -83,13 +82,12 @@ class Report:
 
     def table(self) -> str:
         """All measures as text: medians, with the least and the greatest in brackets, and the ratios."""
-        parts = [self.title, *map(self._measure_table, self.measures.values()), *self.notes]
-        return "\n\n".join(parts)
+        return "\n\n".join([self.title, *map(self._measure_table, self.measures.values())])
 
     def write(self, folder: Path, machine: dict[str, Any]) -> None:
         """Write `NAME.json`, with every sample, and `NAME.svg`."""
         folder.mkdir(parents=True, exist_ok=True)
-        content = {"name": self.name, "title": self.title, "machine": machine, "measures": self._values(), "notes": self.notes}
+        content = {"name": self.name, "title": self.title, "machine": machine, "measures": self._values()}
         (folder / f"{self.name}.json").write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         self._draw(folder / f"{self.name}.svg")
 
