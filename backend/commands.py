@@ -70,8 +70,8 @@ async def chat_open(commands: Commands, connection: Connection, command: protoco
     missed = hub.missed(chat_id, command.epoch, command.after_seq)
     if missed is not None:
         connection.reply(command, {"epoch": hub.epoch, "seq": hub.seq(chat_id), "resumed": True})
-        for logged in missed:
-            outbox.put_event(logged)
+        for frame in missed:
+            outbox.put_frame(frame)
         hub.subscribe(chat_id, outbox)
         return
 

@@ -10,7 +10,6 @@ import asyncio
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from io import StringIO
 
 from pydantic import BaseModel
@@ -27,14 +26,6 @@ LOGS_KEPT = 64
 OUTBOX_BYTES = 4_194_304
 # Replies waiting for one socket before its next command is read.
 OUTBOX_REPLIES = 8
-
-
-@dataclass(slots=True)
-class LoggedEvent:
-    """An event with its frame, encoded once for all who get it."""
-
-    event: Event
-    frame: str
 
 
 class _Frame:
@@ -54,12 +45,16 @@ class _Deltas:
 
     is_reply = False
 
-    def __init__(self, logged: LoggedEvent, first: MessageDelta) -> None:
+    def __init__(self, first: MessageDelta, frame: str) -> None:
         self._first = first
-        self._frame = logged.frame
+        self._frame = frame
         self._last_seq = first.seq
         self._text: StringIO | None = None
-        self.bytes = len(logged.frame)
+        self.bytes = len(frame)
+
+    @property
+    def chat_id(self) -> str:
+        return self._first.chat_id
 
     def add(self, delta: MessageDelta) -> bool:
         """Take over the next delta; False when it does not continue these."""
@@ -105,22 +100,21 @@ class Outbox:
             self._drained.clear()
         self._append(_Frame(frame, is_reply=True))
 
-    def put_event(self, logged: LoggedEvent) -> None:
-        """Queue an event; a delta joins the one before it that still waits, if it continues that one."""
-        event = logged.event
+    def put_event(self, event: Event, frame: str) -> None:
+        """Queue an event, encoded as `frame`; a delta joins the one before it that still waits, if it continues that one."""
         if not isinstance(event, MessageDelta):
             self._growing.pop(event.chat_id, None)
-            self._append(_Frame(logged.frame))
+            self._append(_Frame(frame))
             return
         growing = self._growing.get(event.chat_id)
         if growing is not None and growing.add(event):
             self._grow(len(event.text))
         else:
-            self._growing[event.chat_id] = deltas = _Deltas(logged, event)
+            self._growing[event.chat_id] = deltas = _Deltas(event, frame)
             self._append(deltas)
 
-    def put_broadcast(self, frame: str) -> None:
-        """Queue an event that stands outside every chat's sequence."""
+    def put_frame(self, frame: str) -> None:
+        """Queue what no delta joins: an event from a log, or one that stands outside every chat's sequence."""
         self._append(_Frame(frame))
 
     async def take(self) -> str | None:
@@ -131,7 +125,8 @@ class Outbox:
         if self._is_closed:
             return None
         frame = self._frames.popleft()
-        self._growing = {chat: growing for chat, growing in self._growing.items() if growing is not frame}
+        if isinstance(frame, _Deltas) and self._growing.get(frame.chat_id) is frame:
+            del self._growing[frame.chat_id]
         if frame.is_reply:
             self._replies -= 1
             if self._replies < OUTBOX_REPLIES:
@@ -169,17 +164,17 @@ class Outbox:
 
 
 class _Log:
-    """A chat's newest events."""
+    """A chat's newest events: their numbers and frames alone, which the garbage collector need not walk through."""
 
     def __init__(self) -> None:
-        self.events: deque[LoggedEvent] = deque()
+        self.events: deque[tuple[int, str]] = deque()
         self.bytes = 0
 
-    def append(self, logged: LoggedEvent) -> None:
-        self.events.append(logged)
-        self.bytes += len(logged.frame)
+    def append(self, seq: int, frame: str) -> None:
+        self.events.append((seq, frame))
+        self.bytes += len(frame)
         while len(self.events) > LOG_EVENTS or self.bytes > LOG_BYTES:
-            self.bytes -= len(self.events.popleft().frame)
+            self.bytes -= len(self.events.popleft()[1])
 
 
 class Hub:
@@ -218,28 +213,28 @@ class Hub:
     def publish(self, event: Event) -> None:
         """Number an event, log it, and queue it for every subscriber of its chat."""
         event.seq = self._seqs[event.chat_id] = self.seq(event.chat_id) + 1
-        logged = LoggedEvent(event, event.model_dump_json())
-        self._log(event.chat_id).append(logged)
+        frame = event.model_dump_json()
+        self._log(event.chat_id).append(event.seq, frame)
         for outbox in self._watchers.get(event.chat_id, ()):
-            outbox.put_event(logged)
+            outbox.put_event(event, frame)
 
     def broadcast(self, event: BaseModel) -> None:
         """Queue an event without a number for every socket."""
         frame = event.model_dump_json()
         for outbox in self._outboxes:
-            outbox.put_broadcast(frame)
+            outbox.put_frame(frame)
 
     def seq(self, chat_id: str) -> int:
         """The number of the chat's newest event; 0 before the first."""
         return self._seqs.get(chat_id, 0)
 
-    def missed(self, chat_id: str, epoch: str | None, after_seq: int | None) -> Iterable[LoggedEvent] | None:
-        """Return the events after `after_seq`, or None when only a snapshot can tell."""
+    def missed(self, chat_id: str, epoch: str | None, after_seq: int | None) -> Iterable[str] | None:
+        """Return the frames of the events after `after_seq`, or None when only a snapshot can tell."""
         newest = self.seq(chat_id)
         if epoch != self.epoch or after_seq is None or after_seq > newest:
             return None
         events = self._logs[chat_id].events if chat_id in self._logs else ()
-        missed = [logged for logged in events if logged.event.seq > after_seq]
+        missed = [frame for seq, frame in events if seq > after_seq]
         return missed if len(missed) == newest - after_seq else None
 
     def forget(self, chat_id: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import tracemalloc
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend import hub as hubs
-from backend.hub import Hub, LoggedEvent, Outbox
+from backend.hub import Hub, Outbox
 from backend.protocol import ChatDeleted, Event, MessageDelta, TurnStarted
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
@@ -36,8 +37,8 @@ def publish(hub: Hub, *events: Event) -> None:
         hub.publish(event)
 
 
-def seqs(missed: object) -> list[int] | None:
-    return None if missed is None else [logged.event.seq for logged in missed]  # type: ignore[attr-defined]
+def seqs(missed: Iterable[str] | None) -> list[int] | None:
+    return None if missed is None else [json.loads(frame)["seq"] for frame in missed]
 
 
 async def drain(outbox: Outbox) -> list[Json]:
@@ -234,7 +235,7 @@ async def test_an_outbox_that_grows_too_far_closes_and_takes_nothing_more() -> N
     assert await slow.take() is None
     publish(hub, started())
     slow.put_reply("{}")
-    slow.put_broadcast("{}")
+    slow.put_frame("{}")
     assert await slow.take() is None
     assert taken == 2 * rounds
 
@@ -248,13 +249,13 @@ async def test_one_event_may_be_of_any_size() -> None:
 
 async def test_a_waiting_text_weighs_its_letters_not_its_events() -> None:
     outbox = Outbox()
-    outbox.put_event(LoggedEvent(piece("x"), "{}"))
+    outbox.put_event(piece("x"), "{}")
     tracemalloc.start()
     try:
         for number in range(20_000):
             delta = piece("x")
             delta.seq = number + 1
-            outbox.put_event(LoggedEvent(delta, "{}"))
+            outbox.put_event(delta, "{}")
         grown, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -234,8 +234,11 @@ class ModelServer:
     async def _receive(self, response: aiohttp.ClientResponse, deadline: float | None) -> tuple[bytes, Reason | None]:
         """What one socket read brought, and how the stream ended, if it did."""
         try:
-            async with asyncio.timeout_at(deadline):
+            if deadline is None:
                 data = await response.content.readany()
+            else:
+                async with asyncio.timeout_at(deadline):
+                    data = await response.content.readany()
         except aiohttp.ClientError:
             # aiohttp keeps what arrived before the break, but hands out the error instead.
             return b"".join(response.content._buffer), Reason("the connection broke")

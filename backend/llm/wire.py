@@ -9,7 +9,9 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json
 
 from backend.errors import CleanroomError, ContextExceeded, ModelBusy, ModelError, ModelNotFound, ModelUnavailable
 from backend.text import clean_text
@@ -37,8 +39,8 @@ _PULL_FAILURES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
 )
 
-# Not strict: a raw control character inside a string loses no line.
-_DECODER = json.JSONDecoder(strict=False)
+# What the fast parser refuses is read by this one. Not strict: a raw control character inside a string loses no line.
+_LENIENT = json.JSONDecoder(strict=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,8 @@ class Done:
     reply_ms: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """All lines of one socket read: their texts joined, their calls in order."""
+class Chunk(NamedTuple):
+    """All lines of one socket read: their texts joined, their calls in order. One comes with each token: a frozen dataclass takes twice as long."""
 
     text: str = ""
     thinking: str = ""
@@ -229,13 +230,21 @@ def _readable(text: object) -> str:
 
 
 def json_object(text: str | bytes | bytearray) -> dict[str, Any] | None:
+    try:
+        item = from_json(text, cache_strings="keys")
+    except ValueError:
+        item = _leniently(text)
+    return item if isinstance(item, dict) else None
+
+
+def _leniently(text: str | bytes | bytearray) -> object:
+    """JSON with control characters, half a surrogate pair, broken UTF-8 or more than 200 levels in it; None when it is none."""
     if not isinstance(text, str):
         text = text.decode("utf-8", "replace")
     try:
-        item = _DECODER.decode(text)
+        return _LENIENT.decode(text)
     except (ValueError, RecursionError):
         return None
-    return item if isinstance(item, dict) else None
 
 
 def _read_line(line: bytearray) -> Chunk | Reason:

@@ -22,6 +22,7 @@ from backend.services.replies import StreamingReply
 from backend.services.sent import SentRequest, SentRequests
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.working import WorkingStates
+from backend.store.database import Connection
 
 # What a failed call's own arguments may bring into the window: a model can write more than it holds.
 FAILED_ARGUMENTS_CHARACTERS = 2_000
@@ -71,16 +72,17 @@ class ModelTurn:
         reply.model = model.name
 
     async def request(self, rounds: Sequence[Round]) -> Request:
-        chat_id = self._record.chat_id
         self._rounds = rounds
-        if self._history is None:
-            history = await self._journal.read(lambda tx: self._prompting.history(tx, chat_id, self._user_message_id))
-            self._history = _ending_with(self._reply.begun, history) if self._ends_with_reply else history
-        history, families = self._history, frozenset(self._record.families)
-        prompting, off = self._prompting, self._families_off
-        request = await self._journal.read(lambda tx: prompting.request(tx, chat_id, self._model, history, rounds, families, off))
-        self.newest_sent = self._sent.record(chat_id, self._record.turn_id, self._model, request)
+        request = await self._journal.read(self._assemble)
+        self.newest_sent = self._sent.record(self._record.chat_id, self._record.turn_id, self._model, request)
         return request
+
+    async def _assemble(self, tx: Connection) -> Request:
+        chat_id, families = self._record.chat_id, frozenset(self._record.families)
+        if self._history is None:
+            history = await self._prompting.history(tx, chat_id, self._user_message_id)
+            self._history = _ending_with(self._reply.begun, history) if self._ends_with_reply else history
+        return await self._prompting.request(tx, chat_id, self._model, self._history, self._rounds, families, self._families_off)
 
     async def waiting(self, reason: WaitReason | None) -> None:
         if reason is None:

@@ -41,7 +41,8 @@ Cut = Literal["stopped", "interrupted", "paused"]
 
 @dataclass(slots=True)
 class RunningTurn:
-    """A turn under way. `former` is the row of the reply that it goes on with, as it was.
+    """A turn under way. `former` is the row of the reply that it goes on with, as it was; `chat` is its chat's row as
+    the turn began, None for a turn that was taken up again.
 
     `model` is the name of the one that it asks, once that is known. `ended_by` says why it was cut short; None while it goes its own way.
     `is_settling` once nothing is left but to write its end.
@@ -50,6 +51,7 @@ class RunningTurn:
     record: TurnRecord
     user_message_id: int | None
     former: dict[str, Any] | None = None
+    chat: dict[str, Any] | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     model: str | None = None
@@ -112,7 +114,9 @@ class TurnRunner:
         async def converse() -> None:
             if paused is not None:
                 await self._approvals.answer_to(chat_id)  # until then no model is needed
-            chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
+            chat = turn.chat
+            if chat is None:
+                chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
             model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
             teller = self._teller(turn, reply, model, chat, others_run, paused)
             turn.model = model.name

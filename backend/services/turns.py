@@ -18,7 +18,7 @@ from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows, title_from
 from backend.services.journal import Journal, Unit
 from backend.services.receipt_rows import is_receipt
-from backend.services.records import Clock, to_message
+from backend.services.records import Clock, to_chat, to_message
 from backend.services.rewind import Rewind
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.turn_runner import Cut, RunningTurn, TurnRunner
@@ -309,7 +309,8 @@ class Turns:
         chat_id = turn.record.chat_id
         unit.after_commit(lambda: self._running.__setitem__(chat_id, turn))
         unit.publish(TurnStarted(chat_id=chat_id, turn_id=turn.record.turn_id))
-        unit.publish(ChatEvent(type="chat.updated", chat=await self._chats.wire(unit.tx, chat_id, turn_running=True)))
+        turn.chat = await self._chats.get(unit.tx, chat_id)
+        unit.publish(ChatEvent(type="chat.updated", chat=to_chat(turn.chat, turn_running=True)))
 
     def _others_run(self) -> bool:
         return len(self._running) > 1
