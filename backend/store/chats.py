@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.store import message_search
+from backend.store import deleted_words
 from backend.store.database import Connection
 
 _UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "families_off", "parameters", "temporary", "updated_at")
@@ -47,14 +47,14 @@ async def update(tx: Connection, chat_id: str, **columns: object) -> None:
 
 
 async def delete(tx: Connection, chat_id: str) -> None:
-    """Delete the chat; foreign keys take every row that belongs to it along, and its words leave the index of messages."""
+    """Delete the chat; foreign keys take every row that belongs to it along, and its words leave the index with the next scrub."""
     await tx.execute("DELETE FROM chats WHERE id = :id", {"id": chat_id})
-    await message_search.forget_deleted(tx)
+    await deleted_words.mark(tx)
 
 
 async def delete_temporary(tx: Connection) -> int:
     """Delete every temporary chat in the same way; how many there were."""
     deleted = await tx.execute("DELETE FROM chats WHERE temporary = 1")
     if deleted:
-        await message_search.forget_deleted(tx)
+        await deleted_words.mark(tx)
     return deleted

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import databases
 
 from backend.errors import StoreError
-from backend.store import schema
+from backend.store import deleted_words, schema
 from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, WriteConnection, file_path, store_error
 
 Row = Mapping[str, Any]
@@ -30,6 +30,8 @@ COMPACT_BYTES = 134_217_728
 # How long a scrub may hold up the writers while a reader is in its way, and when it is tried again.
 SCRUB_BUSY_MS = 100
 SCRUB_RETRY_SECONDS = 1.0
+# Between two steps of a long one, so that whoever writes or reads comes through.
+SCRUB_PAUSE_SECONDS = 0.05
 # SQLite's extended codes carry the primary one in their lowest byte.
 PRIMARY_CODE = 0xFF
 
@@ -76,6 +78,8 @@ class Database:
         """Lock the file, bring it to the newest schema and open it. Raises StoreError, with nothing left open."""
         try:
             await _to_its_end(asyncio.create_task(self._open()))
+            if await self.read(deleted_words.are_left):  # the process before this one ended in the middle of it
+                await self.scrub()
         except asyncio.CancelledError:
             await self.disconnect()
             raise
@@ -105,11 +109,15 @@ class Database:
         return await self._run(self._write(work, then))
 
     async def scrub(self) -> bool:
-        """Take deleted text out of the file and its log; False when another program is in the way and it is tried again later."""
-        is_compact = await self._run(self._compact())
-        if await self._run(self._checkpoint()) and is_compact:
+        """Take deleted text out of the index of words, the file and its log.
+
+        False when it goes on in the background: there is much of it, or another program is in the way.
+        """
+        self._is_compact = False
+        with suppress(StoreError):
+            await self.write(deleted_words.forget_some)
+        if not await self.read(deleted_words.are_left) and await self._scrub_file():
             return True
-        self._is_compact = is_compact
         if self._scrubbing is None or self._scrubbing.done():
             self._scrubbing = asyncio.create_task(self._scrub_until_done())
         return False
@@ -212,13 +220,19 @@ class Database:
         with suppress(sqlite3.Error):  # at the end nobody can be told; the next start does it
             await self._checkpoint()
 
+    async def _scrub_file(self) -> bool:
+        self._is_compact = self._is_compact or await self._run(self._compact())
+        return await self._run(self._checkpoint()) and self._is_compact
+
     async def _scrub_until_done(self) -> None:
-        done = False
-        while not done:
+        is_done = False
+        while not is_done:
             await asyncio.sleep(SCRUB_RETRY_SECONDS)
             with suppress(StoreError):
-                self._is_compact = self._is_compact or await self._run(self._compact())
-                done = await self._run(self._checkpoint()) and self._is_compact
+                while await self.read(deleted_words.are_left):
+                    await self.write(deleted_words.forget_some)
+                    await asyncio.sleep(SCRUB_PAUSE_SECONDS)
+                is_done = await self._scrub_file()
 
 
 def _bring_up_to_date(path: Path) -> None:

@@ -50,11 +50,6 @@ async def search(tx: Connection, session_id: str, query: str, limit: int) -> lis
     return [Hit(row["id"], row["role"], row["created_at"], snippet(row["content"], forms)) for row in rows]
 
 
-async def forget_deleted(tx: Connection) -> None:
-    """Take the words of deleted messages out of the index, where they stay until its parts are merged."""
-    await tx.execute("INSERT INTO message_index (message_index) VALUES ('optimize')")
-
-
 async def _forms(tx: Connection, word: str) -> list[str]:
     """The forms of a word that stand in the index."""
     return forms_among(word, await words_beginning_like(tx, word))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from backend.store import chats
+from backend.store import chats, deleted_words
+from backend.store import database as database_module
 from backend.store.database import Connection, Database
 from backend.store.message_search import SNIPPET_CHARACTERS, Hit, search, snippet
 from backend.store.migrate import migrate
@@ -31,6 +33,11 @@ async def add_many(database: Database, *contents: str, chat: str = "c") -> list[
         return ids
 
     return await database.write(add)
+
+
+async def terms(database: Database) -> list[str]:
+    """The words of the index, those of deleted messages included while it keeps them."""
+    return [row["term"] for row in await database.read(lambda tx: tx.fetch_all("SELECT term FROM message_terms"))]
 
 
 async def find(database: Database, query: str, chat: str = "c", limit: int = 20) -> list[Hit]:
@@ -136,8 +143,31 @@ async def test_a_deleted_chats_words_are_in_no_file(database: Database) -> None:
     for word in ("canary", "zzyzx"):
         assert files_with(word, database.path.parent) == []
     assert len(await find(database, "else", "d")) == 1
-    terms = await database.read(lambda tx: tx.fetch_all("SELECT term FROM message_terms"))
-    assert [row["term"] for row in terms] == ["else", "ok", "something", "stays"]
+    assert await terms(database) == ["else", "ok", "something", "stays"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_large_indexs_words_are_forgotten_in_steps(database: Database, monkeypatch: pytest.MonkeyPatch, is_restarted: bool) -> None:
+    """Others write in between, and a process that ends is followed by one that goes on."""
+    monkeypatch.setattr(deleted_words, "STEP_PAGES", 1)
+    monkeypatch.setattr(database_module, "SCRUB_RETRY_SECONDS", 0.01)
+    await database.write(lambda tx: add_chat(tx, "d"))
+    for number in range(50):
+        await add_many(database, " ".join(f"stays{number}x{word}" for word in range(200)), chat="d")
+        await add_many(database, f"canary{number} zzyzx")
+    await database.write(lambda tx: chats.delete(tx, "c"))
+    assert not await database.scrub()
+    assert files_with("zzyzx", database.path.parent) != []
+    if is_restarted:
+        await database.disconnect()
+        await database.connect()
+    await add_many(database, "meanwhile", chat="d")
+    async with asyncio.timeout(30):
+        while files_with("zzyzx", database.path.parent):
+            await asyncio.sleep(0.05)
+    left = await terms(database)
+    assert not any(term.startswith(("canary", "zzyzx")) for term in left)
+    assert "meanwhile" in left and len(left) == 10_002
 
 
 def test_a_cleared_historys_words_are_in_no_file(path: Path) -> None:
