@@ -20,7 +20,7 @@ from backend.services.formats.transcript import Transcript, Unreadable
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
 from backend.store import chats
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from backend.store.transcripts import permanent
 
 # What reads a conversation, by what the conversation's name here begins with.

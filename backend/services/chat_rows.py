@@ -10,7 +10,7 @@ from backend.protocol import Chat
 from backend.services.records import to_chat
 from backend.settings import Settings
 from backend.store import chats
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # A title made from the first message; longer ones are cut on a word.
 TITLE_CHARACTERS = 60

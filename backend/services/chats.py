@@ -15,7 +15,7 @@ from backend.services.sent import SentRequests
 from backend.services.turns import Turns
 from backend.services.working import WorkingStates
 from backend.store import chats, messages
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 Snapshot = dict[str, Any]
 

@@ -23,7 +23,7 @@ from backend.services.sent import SentRequests
 from backend.services.turns import Turns
 from backend.services.working import Working, WorkingStates
 from backend.store import messages
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # Stands for the message that isn't written yet.
 PLACEHOLDER = {"role": "user", "content": "…"}

@@ -7,7 +7,7 @@ from typing import Any
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal
 from backend.store import deleted_facts, notes, prompts, snapshots, tasks
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 class Facts:

@@ -14,7 +14,7 @@ from backend.services.formats.transcript import Transcript
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock
 from backend.store import chats, messages
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from backend.store.transcripts import titles_beginning
 
 # A number of a year in a title is none of ours.

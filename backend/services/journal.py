@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from backend.hub import Hub
 from backend.protocol import Event
-from backend.store.database import Connection, Database
+from backend.store.connection import Connection
+from backend.store.database import Database
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from backend.services.replies import StreamingReply
 from backend.services.sent import SentRequest, SentRequests
 from backend.services.tool_runs import ToolRuns, TurnRecord
 from backend.services.working import WorkingStates
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # What a failed call's own arguments may bring into the window: a model can write more than it holds.
 FAILED_ARGUMENTS_CHARACTERS = 2_000

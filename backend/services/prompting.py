@@ -15,7 +15,7 @@ from backend.services.records import Clock
 from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import messages, prompts, states
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # The part of a window that one tool's result may take: there are others beside it.
 WINDOW_PART = 4

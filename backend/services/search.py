@@ -8,7 +8,7 @@ from backend.protocol import SearchHit
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal
 from backend.store import chat_search
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 class Search:

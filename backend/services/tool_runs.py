@@ -19,7 +19,7 @@ from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
 from backend.services.working import Working, WorkingStates, card_json
 from backend.store import messages
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from backend.store.facts_query import FactsQuery
 
 logger = logging.getLogger(__name__)

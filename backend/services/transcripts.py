@@ -9,7 +9,7 @@ from typing import Any
 from backend.services.formats.transcript import Prompt, Reply, Said, Transcript
 from backend.services.journal import Unit
 from backend.store import chats, transcripts, variants
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 async def read(tx: Connection, chat: dict[str, Any], until_id: int | None = None) -> Transcript:

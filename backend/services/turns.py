@@ -26,7 +26,7 @@ from backend.services.variant_rows import replies_in
 from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import chats, messages
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from backend.services.journal import Unit
 from backend.services.receipt_rows import ReceiptRows
 from backend.services.records import to_message
 from backend.store import messages, variants
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # What a reply is, whichever row holds it.
 _REPLY = ("content", "status", "thinking", "model", "metrics", "created_at")

@@ -27,7 +27,7 @@ from backend.services.observer import Observer
 from backend.services.records import Clock, to_message
 from backend.settings import Settings
 from backend.store import messages, states
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # How long what was cleared can be put back; it is held in memory only.
 UNDO_SECONDS = 600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from backend.store.message_search import MAX_CANDIDATES, MAX_WORDS, Hit, snippet, words_beginning_like
 from backend.store.stems import WORD, fold, forms_among
 

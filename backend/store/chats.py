@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend.store import deleted_words
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 _UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval", "families_off", "parameters", "temporary", "updated_at")
 

@@ -1,14 +1,13 @@
 """The held connections to the database and the units of work that run on them.
 
-The only file that imports `databases`, which opens the connections and closes them. Statements go to the
-driver's connection below it: its own way of running one costs four thread switches and a compilation more.
+The only file that imports `databases`, which opens the connections and closes them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +17,9 @@ import databases
 
 from backend.errors import StoreError
 from backend.store import deleted_words, schema
+from backend.store.connection import Connection
 from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, WriteConnection, file_path, store_error
 
-Row = Mapping[str, Any]
 T = TypeVar("T")
 
 # A query of facts keeps one waiting for about a second, and two may run: the chats have as many to themselves.
@@ -34,31 +33,6 @@ SCRUB_RETRY_SECONDS = 1.0
 SCRUB_PAUSE_SECONDS = 0.05
 # SQLite's extended codes carry the primary one in their lowest byte.
 PRIMARY_CODE = 0xFF
-
-
-class Connection:
-    """What a unit of work is given. Values are named: `:name` in the SQL, `name` in `values`; more may be given than used."""
-
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-
-    async def fetch_all(self, sql: str, values: Row | None = None) -> list[dict[str, Any]]:
-        return [dict(row) for row in await self._driver.execute_fetchall(sql, values or {})]
-
-    async def fetch_one(self, sql: str, values: Row | None = None) -> dict[str, Any] | None:
-        """The first row, or None. The statement runs to its end, so that INSERT … RETURNING can be read with it."""
-        rows = await self.fetch_all(sql, values)
-        return rows[0] if rows else None
-
-    async def fetch_value(self, sql: str, values: Row | None = None) -> Any:
-        """The first column of the first row; None when there is no row."""
-        rows = await self._driver.execute_fetchall(sql, values or {})
-        return rows[0][0] if rows else None
-
-    async def execute(self, sql: str, values: Row | None = None) -> int:
-        """Run a statement that returns no rows; how many rows it changed (-1 when it is no INSERT, UPDATE or DELETE)."""
-        cursor = await self._driver.execute(sql, values or {})
-        return int(cursor.rowcount)
 
 
 class Database:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 Kind = Literal["task", "note"]
 

@@ -5,10 +5,7 @@ How far that has come stands in the file's header, as its user version, so that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from backend.store.database import Connection
+from backend.store.connection import Connection
 
 # What one step writes at most: some hundredths of a second, and more than the whole index of ten thousand messages.
 STEP_PAGES = 1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from backend.store.stems import WORD, common_beginning, fold, forms_among, words_of
 
 # A question's words, and the words of the index that begin like one of them.

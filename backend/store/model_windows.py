@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 async def get_all(tx: Connection) -> dict[str, int]:

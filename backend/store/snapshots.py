@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 async def insert(tx: Connection, session_id: str, label: str, content: str, now: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 async def get(tx: Connection, session_id: str) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 
 async def permanent(tx: Connection, session_id: str, until_id: int | None = None) -> list[dict[str, Any]]:

@@ -13,7 +13,8 @@ from hypothesis import strategies as some
 
 from backend.store import chat_search
 from backend.store.chat_search import ChatHit
-from backend.store.database import Connection, Database
+from backend.store.connection import Connection
+from backend.store.database import Database
 from backend.store.migrate import migrate
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama

@@ -11,7 +11,7 @@ import pytest
 
 from backend.services import temporary
 from backend.store import chats
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, rows, running

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.store.database import Connection, Database
+from backend.store.connection import Connection
+from backend.store.database import Database
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 

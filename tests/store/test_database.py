@@ -17,7 +17,8 @@ import pytest
 
 from backend.errors import StoreError
 from backend.store import database as database_module
-from backend.store.database import READERS, Connection, Database
+from backend.store.connection import Connection
+from backend.store.database import READERS, Database
 from tests.store.conftest import add_chat, add_message, files_with, run_child, start_child
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from backend.errors import ToolFailed
-from backend.store.database import Connection, Database
+from backend.store.connection import Connection
+from backend.store.database import Database
 from backend.store.facts_query import ANSWER_SECONDS, CELL_CHARACTERS, FUNCTIONS, MAX_BYTES, MAX_ROWS, SCHEMA, VIEWS, FactsQuery, FactsTable
 from tests.store.conftest import add_chat, add_message, run_child
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as some
 
 from backend.store import chats, deleted_words
 from backend.store import database as database_module
-from backend.store.database import Connection, Database
+from backend.store.connection import Connection
+from backend.store.database import Database
 from backend.store.message_search import SNIPPET_CHARACTERS, Hit, search, snippet
 from backend.store.migrate import migrate
 from backend.store.stems import common_beginning, fold, forms_among, stem, words_of

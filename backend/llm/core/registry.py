@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from backend.errors import Invalid
 from backend.llm.core.cards import Card
-from backend.store.database import Connection
+from backend.store.connection import Connection
 from backend.store.facts_query import FactsQuery
 
 Effect = Literal["read", "draft", "commit"]

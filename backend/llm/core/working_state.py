@@ -6,7 +6,7 @@ from typing import Any
 
 from backend.llm.core.registry import Registry, StateSection, ToolContext
 from backend.llm.tokens import TokenCounter
-from backend.store.database import Connection
+from backend.store.connection import Connection
 
 CURRENT_STATE = "current_state"
 
