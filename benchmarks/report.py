@@ -6,10 +6,11 @@ Knows nothing of what is measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 import matplotlib
@@ -24,6 +25,8 @@ from matplotlib.axes import Axes  # noqa: E402
 Case = str | int
 
 PANEL_INCHES = (6.4, 3.4)
+# Seven cases' names stand side by side under a panel.
+LABEL_CHARACTERS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +47,21 @@ class Spread:
         return f"{_short(self.median)} ({_short(self.least)}–{_short(self.greatest)})"
 
 
+class LeftOut(Exception):
+    """A benchmark that can't be run as things are; the text says what it needs."""
+
+
 @dataclass(slots=True)
 class Measure:
-    """One quantity, for some cases and subjects: a sample a round, rounds in the same order for all subjects."""
+    """One quantity, for some cases and subjects: a sample a round, rounds in the same order for all subjects.
+
+    `summary` is what is shown of a subject's samples, such as a rate with its interval in place of the median.
+    """
 
     name: str
     unit: str
     samples: dict[Case, dict[str, list[float]]] = field(default_factory=dict)
+    summary: Callable[[Sequence[float]], Spread] = Spread.of
 
     def add(self, case: Case, subject: str, sample: float) -> None:
         self.samples.setdefault(case, {}).setdefault(subject, []).append(sample)
@@ -96,7 +107,7 @@ class Report:
         head = [f"{measure.name}, {measure.unit}", *measure.subjects, *(f"{subject} / {baseline}" for subject, baseline in pairs)]
         rows = [head]
         for case, row in measure.samples.items():
-            spreads = [Spread.of(row[subject]) if subject in row else None for subject in measure.subjects]
+            spreads = [measure.summary(row[subject]) if subject in row else None for subject in measure.subjects]
             ratios = [measure.ratio(case, *pair) for pair in pairs]
             rows.append([_named(case), *("" if spread is None else str(spread) for spread in [*spreads, *ratios])])
         return _aligned(rows)
@@ -132,7 +143,7 @@ def _draw_measure(axes: Axes, measure: Measure) -> None:
     width = 0.8 / len(measure.subjects)
     for index, subject in enumerate(measure.subjects):
         places = [place for place, case in enumerate(cases) if subject in measure.samples[case]]
-        spreads = [Spread.of(measure.samples[cases[place]][subject]) for place in places]
+        spreads = [measure.summary(measure.samples[cases[place]][subject]) for place in places]
         heights = [spread.median for spread in spreads]
         errors = [[spread.median - spread.least for spread in spreads], [spread.greatest - spread.median for spread in spreads]]
         if is_curve:
@@ -143,7 +154,7 @@ def _draw_measure(axes: Axes, measure: Measure) -> None:
     if is_curve:
         axes.set_xscale("log")
     else:
-        axes.set_xticks(range(len(cases)), [_named(case) for case in cases])
+        axes.set_xticks(range(len(cases)), [fill(_named(case), LABEL_CHARACTERS) for case in cases], fontsize=8)
     heights = [sample for row in measure.samples.values() for samples in row.values() for sample in samples]
     if min(heights) > 0 and max(heights) > 20 * min(heights):
         axes.set_yscale("log")
