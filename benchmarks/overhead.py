@@ -1,7 +1,7 @@
-"""What stands between a model's token and the page: the `ollama` client alone, a bare relay with it, and Cleanroom.
+"""What stands between a model's token and the page: the `ollama` client alone, a bare relay with it, Cleanroom, and its peers.
 
-The model server, the relay and Cleanroom's server are processes of their own; the last two have a core to themselves,
-which they never use at the same time.
+The model server and all the others are processes of their own. What stands between model and page has a core to itself,
+which no two of them use at the same time. Peers are measured with `--with-peers` only.
 """
 
 from __future__ import annotations
@@ -9,35 +9,28 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import psutil
 import uvloop
 
+from benchmarks.peers import PEER_NAMES, peers
 from benchmarks.processes import SERVER_CORE, cleanroom, running, stay_on_driver_core
 from benchmarks.report import Report
-from benchmarks.subjects import Chat, CleanroomChat, Heard, OllamaChat, RelayChat
+from benchmarks.subjects import Chat, CleanroomChat, Heard, OllamaChat, RelayChat, Subject
 
 RATE = 100
 ASKED_AT_ONCE = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A way that is measured. `process` is the one between model and page: this one for a client that has none."""
-
-    name: str
-    open: Callable[[], AbstractAsyncContextManager[Chat]]
-    process: psutil.Process
-
-    def cpu_seconds(self) -> float:
-        times = self.process.cpu_times()
-        return float(times.user + times.system)
+# What takes longer has hung: the slowest peer takes a third of these.
+REPLY_SECONDS = 120
+MEASUREMENT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +45,25 @@ class Size:
     started: int
 
 
+Measurement = Callable[[Report, Subject, Size], Awaitable[None]]
+
+
 def add_options(group: argparse._ArgumentGroup) -> None:
-    """It has none of its own."""
+    group.add_argument("--with-peers", action="store_true", help=f"install {' and '.join(PEER_NAMES)} into .peers, and measure them too")
 
 
 def run(options: argparse.Namespace) -> Report:
     size = Size(1, 3, (1, 5), 0.3, 500, 10) if options.smoke else Size(options.rounds, 20, (1, 10, 50), 4, 20_000, 150)
-    report = Report("overhead", "Overhead of the hub", [("Cleanroom", "bare relay"), ("bare relay", "ollama client"), ("Cleanroom", "ollama client")])
+    pairs = [("Cleanroom", "bare relay"), ("bare relay", "ollama client"), ("Cleanroom", "ollama client")]
+    report = Report("overhead", "Overhead of the hub", pairs + [(name, "Cleanroom") for name in PEER_NAMES])
     stay_on_driver_core()
-    with subjects() as found:
+    with subjects(with_peers=options.with_peers) as found:
         uvloop.run(measure(report, found, size))
     return report
 
 
 @contextmanager
-def subjects() -> Iterator[list[Subject]]:
+def subjects(*, with_peers: bool) -> Iterator[list[Subject]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         model = stack.enter_context(running([sys.executable, "-m", "benchmarks.scripted_model"]))
@@ -76,43 +73,51 @@ def subjects() -> Iterator[list[Subject]]:
             Subject("ollama client", lambda: OllamaChat.open(model.url), psutil.Process()),
             Subject("bare relay", lambda: RelayChat.open(relay.url), psutil.Process(relay.process.pid)),
             Subject("Cleanroom", lambda: CleanroomChat.open(ours.url), psutil.Process(ours.process.pid)),
+            *(stack.enter_context(peers(folder, model.url)) if with_peers else ()),
         ]
 
 
 async def measure(report: Report, found: list[Subject], size: Size) -> None:
-    for subject in found:  # what is done once only, such as looking at the models, is not measured
-        async with subject.open() as chat:
-            await chat.ask(3, 0)
-    for _ in range(size.rounds):
-        for subject in found:
-            await measure_first_token(report, subject, size)
-        for chats in size.chats:
-            for subject in found:
-                await measure_stream(report, subject, chats, size)
-        for subject in found:
-            await measure_burst(report, subject, size)
-        for subject in found:
-            await measure_starts(report, subject, size)
+    """Measure in turn. A peer that can't be measured stays out from then on: what it gave before is paired round by round."""
+    streams = [partial(measure_stream, chats=chats) for chats in size.chats]
+    round_: list[Measurement] = [measure_first_token, *streams, measure_burst, measure_starts]
+    for measurement in [warm_up, *round_ * size.rounds]:
+        for subject in list(found):
+            try:
+                async with asyncio.timeout(MEASUREMENT_SECONDS):
+                    await measurement(report, subject, size)
+            except Exception as error:
+                if subject.name not in PEER_NAMES:
+                    raise
+                print(f"{subject.name} is left out from here on: {error!r}", file=sys.stderr)
+                found.remove(subject)
+
+
+async def warm_up(_report: Report, subject: Subject, _size: Size) -> None:
+    """What is done once only, such as looking at the models, is not measured."""
+    async with subject.open() as chat:
+        await whole_reply(chat, 3, 0)
 
 
 async def measure_first_token(report: Report, subject: Subject, size: Size) -> None:
     async with subject.open() as chat:
-        heard = [await chat.ask(2, RATE) for _ in range(size.asks)]
+        heard = [await whole_reply(chat, 2, RATE) for _ in range(size.asks)]
     report.add("time to first token", "ms", "1 chat", subject.name, median(reply.first_token_ms for reply in heard))
 
 
-async def measure_stream(report: Report, subject: Subject, chats: int, size: Size) -> None:
-    """Some chats that stream side by side at a common pace."""
+async def measure_stream(report: Report, subject: Subject, size: Size, *, chats: int) -> None:
+    """Some chats that stream side by side at a common pace. Of those that fail only their number is reported."""
     count = int(RATE * size.seconds)
     async with opened(subject, chats) as found:
         before = subject.cpu_seconds()
-        heard = await asyncio.gather(*(ask_later(chat, index / chats / RATE, count) for index, chat in enumerate(found)))
+        heard = await unless_failed(ask_later(chat, index / chats / RATE, count) for index, chat in enumerate(found))
         used = subject.cpu_seconds() - before
     added = [delay for reply in heard for delay in reply.added_ms]
     case = f"{chats} chats" if chats > 1 else "1 chat"
     report.add("added delay per token, p50", "ms", case, subject.name, median(added))
     report.add("added delay per token, p99", "ms", case, subject.name, quantiles(added, n=100)[98])
-    report.add("processor time per token", "µs", case, subject.name, used / (count * chats) * 1e6)
+    report.add("processor time per token", "µs", case, subject.name, used / len(added) * 1e6)
+    report.add("failed chats", "chats", case, subject.name, chats - len(heard))
 
 
 @asynccontextmanager
@@ -124,25 +129,39 @@ async def opened(subject: Subject, count: int) -> AsyncIterator[list[Chat]]:
 async def ask_later(chat: Chat, seconds: float, count: int) -> Heard:
     """Chats that begin in one instant would stay in step, which people's never do."""
     await asyncio.sleep(seconds)
-    return await chat.ask(count, RATE)
+    return await whole_reply(chat, count, RATE)
+
+
+async def whole_reply(chat: Chat, count: int, rate: float) -> Heard:
+    """Raises ConnectionError when some of it is missing, TimeoutError when it doesn't end."""
+    async with asyncio.timeout(REPLY_SECONDS):
+        heard = await chat.ask(count, rate)
+    if len(heard.came) != count:
+        raise ConnectionError(f"expected {count} tokens, got {len(heard.came)}")
+    return heard
+
+
+async def unless_failed(replies: Iterable[Coroutine[Any, Any, Heard]]) -> list[Heard]:
+    """The replies that came whole, of some that are heard at the same time."""
+    ended = await asyncio.gather(*replies, return_exceptions=True)
+    return [end for end in ended if isinstance(end, Heard)]
 
 
 async def measure_burst(report: Report, subject: Subject, size: Size) -> None:
     async with subject.open() as chat:
-        heard = await chat.ask(size.burst_tokens, 0)
+        heard = await whole_reply(chat, size.burst_tokens, 0)
     report.add("tokens without a pause", "tokens/s", "1 chat", subject.name, heard.tokens_per_second)
 
 
 async def measure_starts(report: Report, subject: Subject, size: Size) -> None:
     """Chats that are opened and asked at the same moment, some at a time."""
 
-    async def start() -> None:
-        async with subject.open() as chat:
-            await chat.ask(20, RATE)
+    async def start() -> Heard:
+        async with asyncio.timeout(REPLY_SECONDS), subject.open() as chat:
+            return await whole_reply(chat, 20, RATE)
 
     at_once = min(ASKED_AT_ONCE, size.started)
     failed = 0
     for _ in range(size.started // at_once):
-        ended = await asyncio.gather(*(start() for _ in range(at_once)), return_exceptions=True)
-        failed += sum(isinstance(end, Exception) for end in ended)
+        failed += at_once - len(await unless_failed(start() for _ in range(at_once)))
     report.add("failed chats", "chats", f"{size.started}, {at_once} at a time", subject.name, failed)

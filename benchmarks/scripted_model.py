@@ -21,6 +21,7 @@ _FACTS = {"general.architecture": "llama", "llama.context_length": 32_768}
 _ANSWERS: dict[str, dict[str, Any]] = {
     "/api/version": {"version": "0.33.0"},
     "/api/tags": {"models": [_LISTED]},
+    "/api/ps": {"models": []},
     "/api/show": {"details": _DETAILS, "model_info": _FACTS, "capabilities": ["completion"]},
 }
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n%s\r\n\r\n"
@@ -76,6 +77,8 @@ async def _stream(writer: asyncio.StreamWriter, count: int, rate: float) -> None
     for number in range(count) if rate else range(0, count, BURST_TOKENS):
         if rate:
             await asyncio.sleep(began + number / rate - time.monotonic())
+        if writer.is_closing():
+            return
         writer.write(b"".join(_chunk(_TOKEN % time.monotonic_ns()) for _ in range(1 if rate else min(BURST_TOKENS, count - number))))
         await writer.drain()
     writer.write(_chunk(_LAST % count) + b"0\r\n\r\n")

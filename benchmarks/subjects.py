@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import ollama
-from websockets.asyncio.client import ClientConnection, connect
+import psutil
 
+from benchmarks.page_socket import PageSocket
 from benchmarks.scripted_model import MODEL, ask, stamps
 
 
@@ -52,6 +53,19 @@ class Chat(Protocol):
         """Ask for a reply and hear it to its end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A way that is measured. `process` is the one between model and page: this one for a client that has none."""
+
+    name: str
+    open: Callable[[], AbstractAsyncContextManager[Chat]]
+    process: psutil.Process
+
+    def cpu_seconds(self) -> float:
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+
 class OllamaChat:
     """The floor: the client that the others are built on, and nothing after it."""
 
@@ -77,19 +91,19 @@ class OllamaChat:
 class RelayChat:
     """The yardstick, `relay.py`."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: PageSocket) -> None:
         self._socket = socket
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator[RelayChat]:
-        async with connect(_socket_url(url), compression=None) as socket:
+        async with PageSocket.open(f"{url}/ws") as socket:
             yield cls(socket)
 
     async def ask(self, count: int, rate: float) -> Heard:
         heard = Heard()
         await self._socket.send(json.dumps({"text": ask(count, rate)}))
-        while not (frame := json.loads(await self._socket.recv()))["done"]:
+        while not (frame := json.loads(await self._socket.receive()))["done"]:
             heard.take(frame["text"])
         return heard
 
@@ -97,7 +111,7 @@ class RelayChat:
 class CleanroomChat:
     """A chat of ours, with everything saved."""
 
-    def __init__(self, socket: ClientConnection, chat_id: str = "") -> None:
+    def __init__(self, socket: PageSocket, chat_id: str = "") -> None:
         self._socket = socket
         self.chat_id = chat_id
 
@@ -105,7 +119,7 @@ class CleanroomChat:
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator[CleanroomChat]:
         """A new chat on a socket of its own."""
-        async with connect(_socket_url(url), compression=None, max_size=None) as socket:
+        async with PageSocket.open(f"{url}/ws") as socket:
             chat = cls(socket)
             created = await chat.command("chat.create")
             chat.chat_id = str(created["chat"]["id"])
@@ -117,7 +131,7 @@ class CleanroomChat:
         client_id = uuid.uuid4().hex
         await self.send("message.send", chat_id=self.chat_id, client_id=client_id, text=ask(count, rate))
         while True:
-            frame = json.loads(await self._socket.recv())
+            frame = json.loads(await self._socket.receive())
             if frame["type"] == "message.delta":
                 heard.take(frame["text"])
             elif frame["type"] == "turn.finished":
@@ -134,12 +148,8 @@ class CleanroomChat:
         """Send a command and wait for its reply. Raises ConnectionError when it is refused."""
         await self.send(kind, **fields)
         while True:
-            frame: dict[str, Any] = json.loads(await self._socket.recv())
+            frame: dict[str, Any] = json.loads(await self._socket.receive())
             if frame.get("ref") == kind:
                 if "code" in frame:
                     raise ConnectionError(frame["message"])
                 return frame
-
-
-def _socket_url(url: str) -> str:
-    return f"ws{url.rstrip('/').removeprefix('http')}/ws"
