@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from backend.store.connection import Connection
 
-# What one step writes at most: some hundredths of a second, and more than the whole index of ten thousand messages.
-STEP_PAGES = 1_000
+# What is merged at a time: some hundredths of a second, in which nobody else writes. Two of these are the index of ten thousand messages.
+STEP_PAGES = 100
 
 _NONE, _WAITING, _MERGING = range(3)
 
