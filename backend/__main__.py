@@ -9,6 +9,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -74,6 +75,7 @@ async def run(settings: Settings) -> None:
     with listen(settings) as listener:
         async with app.router.lifespan_context(app):
             if not server.should_exit:
+                gc.freeze()  # what is there now stays: looking through it again and again would hold up every stream
                 print(f"Cleanroom is ready at {_url(listener)}", flush=True)
             await server.serve(sockets=[listener])
 
