@@ -26,12 +26,13 @@ class ChatRows:
         """The row, with the setting's TTL where the chat has none of its own. Raises NotFound."""
         return self._filled(await self.stored(tx, chat_id))
 
+    async def update(self, tx: Connection, chat_id: str, **columns: object) -> dict[str, Any]:
+        """Write the named columns; the row as it is then, in the same way. Raises NotFound."""
+        return self._filled(_found(await chats.update(tx, chat_id, **columns)))
+
     async def stored(self, tx: Connection, chat_id: str) -> dict[str, Any]:
         """The row as it is in the table. Raises NotFound."""
-        row = await chats.get(tx, chat_id)
-        if row is None:
-            raise NotFound("This chat does not exist, or was deleted.")
-        return row
+        return _found(await chats.get(tx, chat_id))
 
     async def list_all(self, tx: Connection, running: Callable[[str], bool]) -> list[Chat]:
         """Every chat as the person gets it: pinned ones first, then by last use."""
@@ -43,6 +44,12 @@ class ChatRows:
     def _filled(self, row: dict[str, Any]) -> dict[str, Any]:
         row["ttl_messages"] = row["ttl_messages"] or self._settings.ttl_messages
         return row
+
+
+def _found(row: dict[str, Any] | None) -> dict[str, Any]:
+    if row is None:
+        raise NotFound("This chat does not exist, or was deleted.")
+    return row
 
 
 def title_from(text: str) -> str:

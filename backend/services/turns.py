@@ -90,16 +90,14 @@ class Turns:
                 return to_message(known), known["turn_id"]
             self.refuse_second(chat_id)
             record = TurnRecord(chat_id, uuid.uuid4().hex)
-            now = self._clock.now()
             row = await messages.insert(
                 unit.tx, session_id=chat_id, role="user", content=text, is_ephemeral=0, status="complete",
-                turn_id=record.turn_id, client_id=client_id, created_at=now,
+                turn_id=record.turn_id, client_id=client_id, created_at=self._clock.now(),
             )  # fmt: skip
             titled = {"title": title_from(text)} if chat["title_by"] == "auto" and not chat["title"] else {}
-            await chats.update(unit.tx, chat_id, updated_at=now, **titled)
             message = to_message(row)
             unit.publish(MessageCreated(chat_id=chat_id, message=message))
-            await self._start(unit, RunningTurn(record, message.id))
+            await self._start(unit, RunningTurn(record, message.id), **titled)
             return message, record.turn_id
 
         return await self._journal.write(store)
@@ -158,7 +156,6 @@ class Turns:
             await messages.update(unit.tx, question["id"], status="complete", metrics=None)  # a reply that goes on needs no other one
             for row in await messages.give_turn(unit.tx, chat_id, question["id"], record.turn_id):
                 unit.publish(MessageUpdated(chat_id=chat_id, message=to_message(row)))
-            await chats.update(unit.tx, chat_id, updated_at=self._clock.now())
             await self._start(unit, RunningTurn(record, question["id"], former))
             return record.turn_id
 
@@ -192,7 +189,6 @@ class Turns:
         question = await messages.update(unit.tx, question_id, turn_id=record.turn_id, status="complete", metrics=None, hidden=0, **columns)
         assert question is not None
         chat = await self._chats.get(unit.tx, record.chat_id)
-        await chats.update(unit.tx, record.chat_id, updated_at=self._clock.now())
         unit.publish(MessageUpdated(chat_id=record.chat_id, message=to_message(question)))
         await self._states.publish_snapshot(unit, record.chat_id, chat["ttl_messages"], record.turn_id)
         await self._start(unit, RunningTurn(record, question_id))
@@ -226,7 +222,6 @@ class Turns:
             checked.update(tool.validate(arguments))
             self.refuse_second(chat_id)
             turn = RunningTurn(TurnRecord(chat_id, uuid.uuid4().hex, client_id), None)
-            await chats.update(unit.tx, chat_id, updated_at=self._clock.now())
             await self._announce(unit, turn)
             return turn.record.turn_id, turn
 
@@ -297,19 +292,20 @@ class Turns:
         if chat_id in self._running:
             raise TurnRunning("A reply is under way in this chat; wait for its end or stop it first.")
 
-    async def _start(self, unit: Unit, turn: RunningTurn) -> None:
-        await self._announce(unit, turn)
+    async def _start(self, unit: Unit, turn: RunningTurn, **columns: object) -> None:
+        await self._announce(unit, turn, **columns)
 
         def run() -> None:
             turn.task = asyncio.create_task(self._runner.run_model(turn, self._free, self._others_run))
 
         unit.after_commit(run)
 
-    async def _announce(self, unit: Unit, turn: RunningTurn) -> None:
+    async def _announce(self, unit: Unit, turn: RunningTurn, **columns: object) -> None:
+        """Tell that the turn has begun, and that its chat is used now; `columns` of the chat are written with that."""
         chat_id = turn.record.chat_id
+        turn.chat = await self._chats.update(unit.tx, chat_id, updated_at=self._clock.now(), **columns)
         unit.after_commit(lambda: self._running.__setitem__(chat_id, turn))
         unit.publish(TurnStarted(chat_id=chat_id, turn_id=turn.record.turn_id))
-        turn.chat = await self._chats.get(unit.tx, chat_id)
         unit.publish(ChatEvent(type="chat.updated", chat=to_chat(turn.chat, turn_running=True)))
 
     def _others_run(self) -> bool:

@@ -39,11 +39,11 @@ async def list_temporary(tx: Connection) -> list[str]:
     return [row["id"] for row in await tx.fetch_all("SELECT id FROM chats WHERE temporary = 1")]
 
 
-async def update(tx: Connection, chat_id: str, **columns: object) -> None:
-    """Write just the named columns, so that no save can undo another's."""
+async def update(tx: Connection, chat_id: str, **columns: object) -> dict[str, Any] | None:
+    """Write just the named columns, so that no save can undo another's; the row as it is then, None when there is none."""
     names = [name for name in _UPDATABLE if name in columns]
     assignments = ", ".join(f"{name} = :{name}" for name in names)
-    await tx.execute(f"UPDATE chats SET {assignments} WHERE id = :id", {**columns, "id": chat_id})
+    return await tx.fetch_one(f"UPDATE chats SET {assignments} WHERE id = :id RETURNING *", {**columns, "id": chat_id})
 
 
 async def delete(tx: Connection, chat_id: str) -> None:
