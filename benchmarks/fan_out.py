@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import argparse
 import resource
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 
-import psutil
 import uvloop
 
-from benchmarks.processes import SERVER_CORE, Running, cleanroom, running, stay_on_driver_core
+from benchmarks.processes import Running, cleanroom, relay, scripted_model, stay_on_driver_core
 from benchmarks.report import Report
 from benchmarks.scripted_model import ask
-from benchmarks.subjects import CleanroomChat, Heard, RelayChat, Subject
+from benchmarks.subjects import CleanroomChat, Heard, RelayChat, Subject, case_of, report_delays
 from benchmarks.watcher import Watcher
 
 RATE = 100
@@ -51,10 +48,10 @@ def run(options: argparse.Namespace) -> Report:
     report = Report("fan_out", "Fan-out", [("beside idle sockets", "alone"), ("Cleanroom", "bare relay")])
     stay_on_driver_core()
     allow_files(size.idle + OTHER_FILES)
-    with running([sys.executable, "-m", "benchmarks.scripted_model"]) as model:
+    with scripted_model() as model:
         for _ in range(size.rounds):
-            with running([sys.executable, "-m", "benchmarks.relay", model.url], core=SERVER_CORE) as relay:
-                uvloop.run(measure_relay_memory(report, relay, size))
+            with relay(model.url) as yardstick:
+                uvloop.run(measure_relay_memory(report, yardstick, size))
             # A new server each time: memory that was used once stays with a process.
             with TemporaryDirectory() as folder, cleanroom(Path(folder), model.url) as server:
                 uvloop.run(measure_server(report, server, size))
@@ -68,17 +65,17 @@ def allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-async def measure_relay_memory(report: Report, relay: Running, size: Size) -> None:
-    subject = Subject("bare relay", lambda: RelayChat.open(relay.url), psutil.Process(relay.process.pid))
+async def measure_relay_memory(report: Report, server: Running, size: Size) -> None:
+    subject = Subject.behind("bare relay", server, RelayChat.open)
     async with subject.open() as chat:
         await chat.ask(3, 0)
     with_none = subject.process.memory_info().rss
-    async with idle_sockets(relay.url, size.idle):
+    async with idle_sockets(server.url, size.idle):
         report_memory(report, subject, with_none, size.idle)
 
 
 async def measure_server(report: Report, server: Running, size: Size) -> None:
-    subject = Subject("Cleanroom", lambda: CleanroomChat.open(server.url), psutil.Process(server.process.pid))
+    subject = Subject.behind("Cleanroom", server, CleanroomChat.open)
     async with subject.open() as chat:
         await chat.ask(3, 0)  # what is done once only is not measured
     await measure_idle(report, subject, server.url, size)
@@ -111,7 +108,7 @@ async def idle_sockets(url: str, count: int, chat_id: str | None = None) -> Asyn
 
 async def measure_watchers(report: Report, subject: Subject, url: str, watchers: int, size: Size) -> None:
     """One chat, asked by one of those who watch it: at a pace, then without a pause."""
-    case = f"{watchers} watchers" if watchers > 1 else "1 watcher"
+    case = case_of(watchers, "watcher")
     count = int(RATE * size.seconds)
     async with watched_chat(url, watchers) as (chat_id, sockets):
         before = subject.cpu_seconds()
@@ -129,9 +126,8 @@ async def watched_chat(url: str, watchers: int) -> AsyncIterator[tuple[str, list
     """A new chat that so many sockets have open."""
     async with AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(Watcher.open(url)) for _ in range(watchers)]
-        created = await sockets[0].command("chat.create")
-        chat_id = created["chat"]["id"]
-        for socket in sockets:
+        chat_id = await sockets[0].new_chat()
+        for socket in sockets[1:]:
             await socket.command("chat.open", chat_id=chat_id)
         yield chat_id, sockets
 
@@ -144,12 +140,6 @@ async def ask_all(chat_id: str, sockets: list[Watcher], count: int, rate: float)
     if any(len(reply.came) != count for reply in heard):
         raise ConnectionError("a watcher missed some of the reply")
     return heard
-
-
-def report_delays(report: Report, case: str, subject: str, heard: list[Heard]) -> None:
-    added = [delay for reply in heard for delay in reply.added_ms]
-    report.add("added delay per token, p50", "ms", case, subject, median(added))
-    report.add("added delay per token, p99", "ms", case, subject, quantiles(added, n=100)[98])
 
 
 def report_memory(report: Report, subject: Subject, before: int, sockets: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sqlite3
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from backend.store.migrate import migrate
-from benchmarks.processes import cleanroom, running, stay_on_driver_core
+from benchmarks.processes import cleanroom, scripted_model, stay_on_driver_core
 from benchmarks.report import Report
 from benchmarks.subjects import CleanroomChat
 
@@ -55,7 +54,7 @@ def run(options: argparse.Namespace) -> Report:
     rounds, repeats, sizes = (1, SMOKE_REPEATS, SMOKE_SIZES) if options.smoke else (options.rounds, REPEATS, SIZES)
     report = Report("growth", "Growth of the database")
     stay_on_driver_core()
-    with TemporaryDirectory() as name, running([sys.executable, "-m", "benchmarks.scripted_model"]) as model:
+    with TemporaryDirectory() as name, scripted_model() as model:
         folders = {size: Path(name) / str(size) for size in sizes if size <= options.most}
         for size, folder in folders.items():
             folder.mkdir()

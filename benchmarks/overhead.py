@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -22,9 +22,9 @@ import psutil
 import uvloop
 
 from benchmarks.peers import PEER_NAMES, peers
-from benchmarks.processes import SERVER_CORE, cleanroom, running, stay_on_driver_core
+from benchmarks.processes import cleanroom, relay, scripted_model, stay_on_driver_core
 from benchmarks.report import Report
-from benchmarks.subjects import Chat, CleanroomChat, Heard, OllamaChat, RelayChat, Subject
+from benchmarks.subjects import Chat, CleanroomChat, Heard, OllamaChat, RelayChat, Subject, case_of, report_delays
 
 RATE = 100
 ASKED_AT_ONCE = 50
@@ -66,13 +66,11 @@ def run(options: argparse.Namespace) -> Report:
 def subjects(*, with_peers: bool) -> Iterator[list[Subject]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        model = stack.enter_context(running([sys.executable, "-m", "benchmarks.scripted_model"]))
-        relay = stack.enter_context(running([sys.executable, "-m", "benchmarks.relay", model.url], core=SERVER_CORE))
-        ours = stack.enter_context(cleanroom(folder, model.url))
+        model = stack.enter_context(scripted_model())
         yield [
             Subject("ollama client", lambda: OllamaChat.open(model.url), psutil.Process()),
-            Subject("bare relay", lambda: RelayChat.open(relay.url), psutil.Process(relay.process.pid)),
-            Subject("Cleanroom", lambda: CleanroomChat.open(ours.url), psutil.Process(ours.process.pid)),
+            Subject.behind("bare relay", stack.enter_context(relay(model.url)), RelayChat.open),
+            Subject.behind("Cleanroom", stack.enter_context(cleanroom(folder, model.url)), CleanroomChat.open),
             *(stack.enter_context(peers(folder, model.url)) if with_peers else ()),
         ]
 
@@ -112,11 +110,9 @@ async def measure_stream(report: Report, subject: Subject, size: Size, *, chats:
         before = subject.cpu_seconds()
         heard = await unless_failed(ask_later(chat, index / chats / RATE, count) for index, chat in enumerate(found))
         used = subject.cpu_seconds() - before
-    added = [delay for reply in heard for delay in reply.added_ms]
-    case = f"{chats} chats" if chats > 1 else "1 chat"
-    report.add("added delay per token, p50", "ms", case, subject.name, median(added))
-    report.add("added delay per token, p99", "ms", case, subject.name, quantiles(added, n=100)[98])
-    report.add("processor time per token", "µs", case, subject.name, used / len(added) * 1e6)
+    case = case_of(chats, "chat")
+    report_delays(report, case, subject.name, heard)
+    report.add("processor time per token", "µs", case, subject.name, used / sum(len(reply.came) for reply in heard) * 1e6)
     report.add("failed chats", "chats", case, subject.name, chats - len(heard))
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -68,8 +68,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-@contextmanager
-def cleanroom(folder: Path, ollama_url: str) -> Iterator[Running]:
+def scripted_model() -> AbstractContextManager[Running]:
+    """The model server, beside whoever reads."""
+    return running([sys.executable, "-m", "benchmarks.scripted_model"])
+
+
+def relay(model_url: str) -> AbstractContextManager[Running]:
+    """The yardstick, on the core of what is measured."""
+    return running([sys.executable, "-m", "benchmarks.relay", model_url], core=SERVER_CORE)
+
+
+def cleanroom(folder: Path, ollama_url: str) -> AbstractContextManager[Running]:
     """Cleanroom's server on a core of its own, with a database in `folder`."""
     values = {
         "CLEANROOM_PORT": "0",
@@ -78,8 +87,7 @@ def cleanroom(folder: Path, ollama_url: str) -> Iterator[Running]:
         "CLEANROOM_LOG_LEVEL": "warning",
         "OLLAMA_HOST": ollama_url,
     }
-    with running([sys.executable, "-m", "backend"], environment=values, core=SERVER_CORE) as server:
-        yield server
+    return running([sys.executable, "-m", "backend"], environment=values, core=SERVER_CORE)
 
 
 def stay_on_driver_core() -> None:

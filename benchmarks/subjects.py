@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from statistics import median, quantiles
+from typing import Protocol
 
 import ollama
 import psutil
 
+from benchmarks.cleanroom_page import CleanroomPage, Json
 from benchmarks.page_socket import PageSocket
+from benchmarks.processes import Running
+from benchmarks.report import Report
 from benchmarks.scripted_model import MODEL, ask, stamps
 
 
@@ -25,12 +30,12 @@ class Heard:
     written: list[int] = field(default_factory=list)
     came: list[int] = field(default_factory=list)
 
-    def take(self, text: str) -> None:
-        """Note the tokens of one frame."""
-        now = time.monotonic_ns()
+    def take(self, text: str, came_at: int | None = None) -> None:
+        """Note the tokens of one frame, which came now unless it is told when."""
+        moment = time.monotonic_ns() if came_at is None else came_at
         found = stamps(text)
         self.written += found
-        self.came += [now] * len(found)
+        self.came += [moment] * len(found)
 
     @property
     def first_token_ms(self) -> float:
@@ -60,6 +65,11 @@ class Subject:
     name: str
     open: Callable[[], AbstractAsyncContextManager[Chat]]
     process: psutil.Process
+
+    @classmethod
+    def behind(cls, name: str, server: Running, open_at: Callable[[str], AbstractAsyncContextManager[Chat]]) -> Subject:
+        """Chats of a server; `open_at` is given its address."""
+        return cls(name, partial(open_at, server.url), psutil.Process(server.process.pid))
 
     def cpu_seconds(self) -> float:
         times = self.process.cpu_times()
@@ -108,12 +118,12 @@ class RelayChat:
         return heard
 
 
-class CleanroomChat:
+class CleanroomChat(CleanroomPage):
     """A chat of ours, with everything saved."""
 
-    def __init__(self, socket: PageSocket, chat_id: str = "") -> None:
+    def __init__(self, socket: PageSocket) -> None:
         self._socket = socket
-        self.chat_id = chat_id
+        self.chat_id = ""
 
     @classmethod
     @asynccontextmanager
@@ -121,17 +131,22 @@ class CleanroomChat:
         """A new chat on a socket of its own."""
         async with PageSocket.open(f"{url}/ws") as socket:
             chat = cls(socket)
-            created = await chat.command("chat.create")
-            chat.chat_id = str(created["chat"]["id"])
-            await chat.command("chat.open", chat_id=chat.chat_id)
+            chat.chat_id = await chat.new_chat()
             yield chat
+
+    async def send_text(self, text: str) -> None:
+        await self._socket.send(text)
+
+    async def next_frame(self) -> Json:
+        frame: Json = json.loads(await self._socket.receive())
+        return frame
 
     async def ask(self, count: int, rate: float) -> Heard:
         heard = Heard()
         client_id = uuid.uuid4().hex
         await self.send("message.send", chat_id=self.chat_id, client_id=client_id, text=ask(count, rate))
         while True:
-            frame = json.loads(await self._socket.receive())
+            frame = await self.next_frame()
             if frame["type"] == "message.delta":
                 heard.take(frame["text"])
             elif frame["type"] == "turn.finished":
@@ -141,15 +156,14 @@ class CleanroomChat:
             elif frame["type"] == "error":
                 raise ConnectionError(frame["message"])
 
-    async def send(self, kind: str, **fields: object) -> None:
-        await self._socket.send(json.dumps({"type": kind, "ref": kind, **fields}))
 
-    async def command(self, kind: str, **fields: object) -> dict[str, Any]:
-        """Send a command and wait for its reply. Raises ConnectionError when it is refused."""
-        await self.send(kind, **fields)
-        while True:
-            frame: dict[str, Any] = json.loads(await self._socket.receive())
-            if frame.get("ref") == kind:
-                if "code" in frame:
-                    raise ConnectionError(frame["message"])
-                return frame
+def case_of(count: int, what: str) -> str:
+    """How a report calls so many of something."""
+    return f"{count} {what}s" if count > 1 else f"1 {what}"
+
+
+def report_delays(report: Report, case: str, subject: str, heard: Sequence[Heard]) -> None:
+    """What each token took, over all that was heard."""
+    added = [delay for reply in heard for delay in reply.added_ms]
+    report.add("added delay per token, p50", "ms", case, subject, median(added))
+    report.add("added delay per token, p99", "ms", case, subject, quantiles(added, n=100)[98])

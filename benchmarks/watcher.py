@@ -11,20 +11,18 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import cast
 
 from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.protocol import State
 from websockets.uri import parse_uri
 
-from benchmarks.scripted_model import stamps
+from benchmarks.cleanroom_page import CleanroomPage, Json
 from benchmarks.subjects import Heard
 
-Json = dict[str, Any]
 
-
-class Watcher(asyncio.Protocol):
+class Watcher(asyncio.Protocol, CleanroomPage):
     """Answers the server's pings only when it reads: one that doesn't for 40 seconds is closed by the server."""
 
     def __init__(self, url: str) -> None:
@@ -61,15 +59,12 @@ class Watcher(asyncio.Protocol):
         self._is_closed = True
         self._news.set()
 
-    async def command(self, kind: str, **fields: object) -> Json:
-        """Send a command and wait for its reply. Raises ConnectionError when it is refused."""
-        self._send(kind, **fields)
-        while True:
-            _, frame = await self._next()
-            if frame.get("ref") == kind:
-                if "code" in frame:
-                    raise ConnectionError(frame["message"])
-                return frame
+    async def send_text(self, text: str) -> None:
+        self._wire.send_text(text.encode())
+        self._write()
+
+    async def next_frame(self) -> Json:
+        return (await self._next())[1]
 
     async def hear(self, asked_at: int) -> Heard:
         """The reply to what was asked at that moment, in nanoseconds, to its end. Raises ConnectionError when the server closed the socket."""
@@ -77,22 +72,15 @@ class Watcher(asyncio.Protocol):
         while True:
             came_at, frame = await self._next()
             if frame["type"] == "message.delta":
-                found = stamps(frame["text"])
-                heard.written += found
-                heard.came += [came_at] * len(found)
+                heard.take(frame["text"], came_at)
             elif frame["type"] == "turn.finished":
                 return heard
 
     async def event(self, kind: str) -> Json:
         """The next event of this type. Raises ConnectionError when the server closed the socket."""
-        while True:
-            _, frame = await self._next()
-            if frame["type"] == kind:
-                return frame
-
-    def _send(self, kind: str, **fields: object) -> None:
-        self._wire.send_text(json.dumps({"type": kind, "ref": kind, **fields}).encode())
-        self._write()
+        while (frame := await self.next_frame())["type"] != kind:
+            pass
+        return frame
 
     def _write(self) -> None:
         self._transport.writelines(self._wire.data_to_send())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import compileall
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,11 @@ from http.client import HTTPConnection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
 from playwright.async_api import Browser
 
 from benchmarks.browser_page import browser, chromium, load, long_tasks_ms, page_with_tabs, show_tabs
 from benchmarks.installed import browser_packages, folder_bytes, package_bytes, python_packages
-from benchmarks.processes import PROJECT, SERVER_CORE, Running, cleanroom, running, use_all_cores
+from benchmarks.processes import PROJECT, Running, cleanroom, relay, use_all_cores
 from benchmarks.report import LeftOut, Report
 from benchmarks.scripted_model import MODEL
 from benchmarks.subjects import CleanroomChat, RelayChat, Subject
@@ -98,22 +96,17 @@ def measure_installation(report: Report) -> None:
 
 
 def measure_relay(report: Report, model_url: str, size: Size) -> None:
-    with started(report, "bare relay", running([sys.executable, "-m", "benchmarks.relay", model_url], core=SERVER_CORE)) as relay:
-        subject = Subject("bare relay", lambda: RelayChat.open(relay.url), psutil.Process(relay.process.pid))
-        asyncio.run(measure_memory(report, subject, size.turns))
+    with started(report, "bare relay", relay(model_url)) as server:
+        asyncio.run(measure_memory(report, Subject.behind("bare relay", server, RelayChat.open), size.turns))
 
 
 def measure_cleanroom(report: Report, folder: Path, model_url: str, size: Size) -> None:
     """The first start makes the database, and loads for that what later ones never do."""
     with started(report, "Cleanroom, new database", cleanroom(folder, model_url)) as server:
-        asyncio.run(measure_memory_at_rest(report, cleanroom_subject("Cleanroom, new database", server)))
+        asyncio.run(measure_memory_at_rest(report, Subject.behind("Cleanroom, new database", server, CleanroomChat.open)))
     with started(report, "Cleanroom", cleanroom(folder, model_url)) as server:
-        asyncio.run(measure_memory(report, cleanroom_subject("Cleanroom", server), size.turns))
+        asyncio.run(measure_memory(report, Subject.behind("Cleanroom", server, CleanroomChat.open), size.turns))
         asyncio.run(measure_page(report, server.url, size))
-
-
-def cleanroom_subject(name: str, server: Running) -> Subject:
-    return Subject(name, lambda: CleanroomChat.open(server.url), psutil.Process(server.process.pid))
 
 
 @contextmanager

@@ -9,15 +9,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-from websockets.asyncio.client import ClientConnection, connect
 
 from backend.llm.wire import ToolCall
+from benchmarks.cleanroom_page import CleanroomPage, Json
 from benchmarks.context.arms import Arm
 from benchmarks.context.facts import Facts, read_facts
 from benchmarks.context.proxy import Proxy, Round
 from benchmarks.context.script import Call, Conversation, Turn
+from benchmarks.page_socket import PageSocket
 
 # Starts Cleanroom with a database in a folder and a model server at an address; gives its own address.
 Server = Callable[[Path, str], AbstractAsyncContextManager[str]]
@@ -55,38 +54,33 @@ class Played:
         return [(one.calls, one.facts, then) for one, then in zip(self.rounds, after, strict=True)]
 
 
-class Page:
-    """A socket of Cleanroom's."""
+class Page(CleanroomPage):
+    """A page that knows how turns end."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: PageSocket) -> None:
         self._socket = socket
         self._ended: dict[str, str] = {}
 
     @classmethod
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator[Page]:
-        async with connect(f"ws{url.removeprefix('http')}/ws", max_size=None) as socket:
+        async with PageSocket.open(f"{url}/ws") as socket:
             yield cls(socket)
 
-    async def command(self, kind: str, **fields: object) -> dict[str, Any]:
-        """Send a command and wait for its reply. Raises ConnectionError when it is refused."""
-        await self._socket.send(json.dumps({"type": kind, "ref": kind, **fields}))
-        while (frame := await self._receive()).get("ref") != kind:
-            pass
-        if frame["type"] == "error":
-            raise ConnectionError(frame["message"])
-        return frame
+    async def send_text(self, text: str) -> None:
+        await self._socket.send(text)
 
-    async def new_chat(self, **fields: object) -> str:
-        chat_id = str((await self.command("chat.create", **fields))["chat"]["id"])
-        await self.command("chat.open", chat_id=chat_id)
-        return chat_id
+    async def next_frame(self) -> Json:
+        frame: Json = json.loads(await self._socket.receive())
+        if frame["type"] == "turn.finished":
+            self._ended[frame["turn_id"]] = frame["status"]
+        return frame
 
     async def turn(self, kind: str, **fields: object) -> str:
         """Begin a turn and wait for its end; how it ended."""
         turn_id = (await self.command(kind, client_id=uuid.uuid4().hex, **fields))["turn_id"]
         while turn_id not in self._ended:
-            await self._receive()
+            await self.next_frame()
         return self._ended[turn_id]
 
     async def press(self, chat_id: str, calls: list[Call]) -> None:
@@ -94,12 +88,6 @@ class Page:
         for call in calls:
             if await self.turn("tool.invoke", chat_id=chat_id, tool=call.tool, arguments=call.arguments) != "complete":
                 raise ConnectionError(f"{call.tool} failed with {call.arguments}")
-
-    async def _receive(self) -> dict[str, Any]:
-        frame: dict[str, Any] = json.loads(await self._socket.recv())
-        if frame["type"] == "turn.finished":
-            self._ended[frame["turn_id"]] = frame["status"]
-        return frame
 
 
 async def play(conversation: Conversation, arm: Arm, seed: int, model: Model, server: Server) -> list[Played]:
