@@ -245,6 +245,13 @@ def test_a_model_that_can_not_think_is_not_asked_how(open_page: OpenPage) -> Non
 # ---- coming and going ----
 
 
+@pytest.fixture
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server looks at Ollama only when it is asked to: by itself it would at times be quicker than a click."""
+    monkeypatch.setattr("backend.llm.backend.WATCH_SECONDS", 600)
+
+
+@pytest.mark.usefixtures("unwatched")
 def test_ollama_is_noticed_when_it_goes_and_when_it_comes_back(open_page: OpenPage, site: Site) -> None:
     page = start(open_page)
     start_chat(page, ENGLISH)
