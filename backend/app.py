@@ -17,14 +17,15 @@ from backend.access import AccessControl, has_login
 from backend.commands import Commands
 from backend.connection import Connection, serve
 from backend.embedded.process import EmbeddedProcess
-from backend.hub import Hub
 from backend.llm import tools
 from backend.llm.backend import ModelBackend
 from backend.llm.core.registry import Registry
 from backend.llm.prompt_counts import PromptCounts
 from backend.llm.tokens import TokenCounter
 from backend.metrics import CONTENT_TYPE, Metrics
-from backend.protocol import Chat, encode_welcome
+from backend.protocol import encode_welcome
+from backend.replicas.alone import Alone
+from backend.replicas.owner import Replicas
 from backend.security import Guard, content_security_policy
 from backend.services.approvals import Approvals
 from backend.services.archives import Archives
@@ -39,6 +40,7 @@ from backend.services.prompting import Prompting
 from backend.services.pulls import Pulls
 from backend.services.receipt_rows import ReceiptRows
 from backend.services.records import Clock
+from backend.services.recovery import Recovery
 from backend.services.replies import Replies
 from backend.services.rewind import Rewind
 from backend.services.search import Search
@@ -52,7 +54,7 @@ from backend.services.variant_rows import VariantRows
 from backend.services.variants import Variants
 from backend.services.working import WorkingStates
 from backend.settings import Settings
-from backend.store import deleted_facts, messages
+from backend.store import deleted_facts
 from backend.store.database import Database
 from backend.store.facts_query import FactsQuery
 
@@ -72,7 +74,9 @@ def create_app(settings: Settings) -> Starlette:
 
     Raises SettingsError when the page's files aren't there; the lifespan raises StoreError.
     """
-    database, hub, clock, counter = Database(settings.database_url), Hub(), Clock(), TokenCounter()
+    database, clock, counter = Database(settings.database_url), Clock(), TokenCounter()
+    replicas = _replicas(settings)
+    hub = replicas.hub
     registry, metrics = Registry.discover(tools), Metrics()
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
     journal = Journal(database, hub)
@@ -109,11 +113,13 @@ def create_app(settings: Settings) -> Starlette:
         states=states,
         rewind=Rewind(registry, states, receipt_rows, variant_rows),
         runner=runner,
+        peers=replicas,
         clock=clock,
     )
+    recovery = Recovery(journal, chat_rows, variant_rows, states, sent, turns)
     metrics.watch_turns(turns.count_running, {"model": turns.count_waiting_for_model, "person": turns.count_waiting_for_person})
     chats = Chats(journal, chat_rows, states, turns, replies, sent, clock)
-    temporary = TemporaryChats(journal, hub, chats, clock)
+    temporary = TemporaryChats(journal, replicas, chats, clock)
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
     models = Models(backend, journal, Pulls(backend, journal, clock))
     commands = Commands(
@@ -129,6 +135,8 @@ def create_app(settings: Settings) -> Starlette:
         registry=registry,
     )
 
+    dispatch = replicas.route(recovery, commands.dispatch, commands.chat_of)
+
     async def welcome(connection: Connection) -> None:
         """Send what a page needs to begin, and let no event slip between that and the first one."""
         await models.known()
@@ -140,25 +148,24 @@ def create_app(settings: Settings) -> Starlette:
             "login": has_login(settings.access_token),
         }
 
-        def attach(found: list[Chat]) -> None:
-            shown = {"chats": found, **models.describe(), "pulls": models.pulls()}
-            values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, **shown, "settings": limits}
-            connection.outbox.put_reply(encode_welcome(values))
-            hub.attach(connection.outbox)
-
-        await chats.list_all(attach)
+        hub.attach(connection.outbox)  # before the list is read: what changes meanwhile waits behind the first frame
+        shown = {"chats": await chats.list_all(), **models.describe(), "pulls": models.pulls()}
+        values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, **shown, "settings": limits}
+        connection.outbox.put_first(encode_welcome(values))
 
     async def socket(websocket: WebSocket) -> None:
         with models.watched(), metrics.sockets.track_inprogress():
-            await serve(websocket, hub, welcome, commands.dispatch)
+            await serve(websocket, hub, welcome, dispatch)
 
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def readyz(_: Request) -> Response:
-        is_ready = await database.check()
-        body = {"database": "ok" if is_ready else "failed", "model_backend": backend.kind}
-        return JSONResponse(body, 200 if is_ready else 503)
+        has_database = await database.check()
+        body = {"database": "ok" if has_database else "failed", "model_backend": backend.kind}
+        if not replicas.is_alone:
+            body["replicas"] = "ok" if replicas.is_ready else "failed"
+        return JSONResponse(body, 200 if has_database and replicas.is_ready else 503)
 
     async def figures(_: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE)
@@ -167,16 +174,15 @@ def create_app(settings: Settings) -> Starlette:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
             await database.connect()
-            await journal.write(lambda unit: messages.interrupt_streaming(unit.tx))
-            await journal.write(variant_rows.recover)
             await journal.write(lambda unit: deleted_facts.purge(unit.tx, clock.later(-KEEP_DELETED_SECONDS)))
             await temporary.begin()
             await models.begin()
-            await turns.resume_paused()
+            await replicas.begin()
             yield
         finally:
             await turns.close()
             await temporary.close()
+            await replicas.close()
             await models.close()
             await backend.close()
             await database.disconnect()
@@ -191,3 +197,12 @@ def create_app(settings: Settings) -> Starlette:
     routes = [*served, WebSocketRoute("/ws", socket), *pages.routes()]
     access = Middleware(AccessControl, token=settings.access_token)
     return Starlette(routes=routes, middleware=[guard, access], lifespan=lifespan)
+
+
+def _replicas(settings: Settings) -> Replicas:
+    if settings.redis_url is None:
+        return Alone()
+    # Not at the top: a server that is alone has no use for Redis' client.
+    from backend.replicas.replica import Replica
+
+    return Replica(settings.redis_url)

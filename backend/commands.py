@@ -36,6 +36,15 @@ class Commands:
     facts: Facts
     registry: Registry
 
+    async def chat_of(self, command: protocol.Command) -> str | None:
+        """The chat that a command is for; None when it is for none. Raises NotFound when there is no such chat or message."""
+        if isinstance(command, protocol.MessageEdit | protocol.MessageHide | protocol.MessageVariant):
+            return await self.chats.of_message(command.message_id)
+        chat_id: str | None = getattr(command, "chat_id", None)
+        if chat_id is not None:
+            await self.chats.exists(chat_id)
+        return chat_id
+
     async def dispatch(self, connection: Connection, command: protocol.Command) -> Result | None:
         """Carry out a command; its result, or None when it has replied by itself."""
         return await _HANDLERS[type(command)](self, connection, command)
@@ -67,12 +76,11 @@ async def chat_open(commands: Commands, connection: Connection, command: protoco
     """Subscribe: the missed events when the log still has them, else a snapshot. The reply goes first."""
     hub, outbox, chat_id = connection.hub, connection.outbox, command.chat_id
     await commands.chats.exists(chat_id)
-    missed = hub.missed(chat_id, command.epoch, command.after_seq)
-    if missed is not None:
-        connection.reply(command, {"epoch": hub.epoch, "seq": hub.seq(chat_id), "resumed": True})
-        for frame in missed:
-            outbox.put_frame(frame)
-        hub.subscribe(chat_id, outbox)
+
+    def resumed(newest: int) -> None:
+        connection.reply(command, {"epoch": hub.epoch, "seq": newest, "resumed": True})
+
+    if await hub.resume(chat_id, command.epoch, command.after_seq, outbox, resumed):
         return
 
     def subscribe(snapshot: dict[str, Any]) -> None:

@@ -94,12 +94,13 @@ async def _answer(connection: Connection, frame: str, dispatch: Dispatch, tasks:
         outbox.put_reply(encode_error(ref_of(frame), error.code, error.message, error.fields))
     else:
         if command.is_slow:
-            tasks.create_task(_carry_out(connection, command, dispatch))
+            tasks.create_task(carry_out(connection, command, dispatch))
         else:
-            await _carry_out(connection, command, dispatch)
+            await carry_out(connection, command, dispatch)
 
 
-async def _carry_out(connection: Connection, command: Command, dispatch: Dispatch) -> None:
+async def carry_out(connection: Connection, command: Command, dispatch: Dispatch) -> None:
+    """Dispatch a command and queue exactly one reply, whatever becomes of it."""
     outbox = connection.outbox
     try:
         result = await dispatch(connection, command)

@@ -14,6 +14,7 @@
     │   │   └── BrokenStream model_unavailable  the reply began and broke off
     │   └── ModelNotFound    model_not_found
     ├── StoreError           internal           the database can't be used; the message says what to do
+    ├── Unreachable          internal           another replica, or what connects them, does not answer
     └── SettingsError        (start only)
 
 A message says what was wrong and what the person can do about it; it never holds a traceback,
@@ -97,6 +98,10 @@ class ModelNotFound(ModelError):
 
 class StoreError(CleanroomError):
     """The database can't be used as it is."""
+
+
+class Unreachable(CleanroomError):
+    """Another replica, or Redis between them, does not answer now."""
 
 
 class SettingsError(CleanroomError):

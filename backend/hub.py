@@ -1,4 +1,4 @@
-"""Ordered events for whoever watches a chat: one log a chat, one bounded outbox a socket.
+"""Ordered events for whoever watches a chat: numbered in a log, with one bounded outbox a socket.
 
 Knows no SQL, no model and no WebSocket. Publishing never waits for a client: a socket that can't
 keep up gets its deltas merged, and one that falls further behind is told to come back for a snapshot.
@@ -7,25 +7,22 @@ keep up gets its deltas merged, and one that falls further behind is told to com
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable
 from io import StringIO
 
 from pydantic import BaseModel
 
-from backend.protocol import Event, MessageDelta
-
-# What a chat's log keeps for sockets that come back: some minutes of a fast model's deltas.
-LOG_EVENTS = 2_000
-LOG_BYTES = 1_048_576
-# Chats whose logs are kept; beyond them the least recently active ones send a snapshot instead.
-LOGS_KEPT = 64
+from backend.event_log import EventLog, Logged
+from backend.protocol import Event, MessageDelta, delta_in
 
 # What one socket may have waiting beside its largest event. A page that reads nothing reaches it after some MB.
 OUTBOX_BYTES = 4_194_304
 # Replies waiting for one socket before its next command is read.
 OUTBOX_REPLIES = 8
+
+# The position of a socket whose missed events are being read: none is for it yet.
+NOTHING_YET = 2**63
 
 
 class _Frame:
@@ -91,6 +88,12 @@ class Outbox:
         self._drained.set()
         self._is_closed = False
 
+    def put_first(self, frame: str) -> None:
+        """Queue a connection's first frame, before whatever waits already."""
+        self._replies += 1
+        self._frames.appendleft(_Frame(frame, is_reply=True))
+        self._filled.set()
+
     def put_reply(self, frame: str) -> None:
         """Queue a reply, or another frame that belongs to no chat's sequence."""
         # No delta joins one across a reply: it would overtake the snapshot that the reply may hold.
@@ -103,7 +106,7 @@ class Outbox:
     def put_event(self, event: Event, frame: str) -> None:
         """Queue an event, encoded as `frame`; a delta joins the one before it that still waits, if it continues that one."""
         if not isinstance(event, MessageDelta):
-            self._growing.pop(event.chat_id, None)
+            self.end_deltas(event.chat_id)
             self._append(_Frame(frame))
             return
         growing = self._growing.get(event.chat_id)
@@ -112,6 +115,10 @@ class Outbox:
         else:
             self._growing[event.chat_id] = deltas = _Deltas(event, frame)
             self._append(deltas)
+
+    def end_deltas(self, chat_id: str) -> None:
+        """No delta of the chat joins those that wait: another event of it comes between."""
+        self._growing.pop(chat_id, None)
 
     def put_frame(self, frame: str) -> None:
         """Queue what no delta joins: an event from a log, or one that stands outside every chat's sequence."""
@@ -163,30 +170,18 @@ class Outbox:
             self.close()
 
 
-class _Log:
-    """A chat's newest events: their numbers and frames alone, which the garbage collector need not walk through."""
-
-    def __init__(self) -> None:
-        self.events: deque[tuple[int, str]] = deque()
-        self.bytes = 0
-
-    def append(self, seq: int, frame: str) -> None:
-        self.events.append((seq, frame))
-        self.bytes += len(frame)
-        while len(self.events) > LOG_EVENTS or self.bytes > LOG_BYTES:
-            self.bytes -= len(self.events.popleft()[1])
-
-
 class Hub:
-    """All chats' logs and all sockets' outboxes of this process."""
+    """All sockets' outboxes of this process, and the chats that they watch."""
 
-    def __init__(self) -> None:
-        self.epoch = uuid.uuid4().hex
-        # Numbers outlive logs: a client that knows a later one must never be told that it missed nothing.
-        self._seqs: dict[str, int] = {}
-        self._logs: OrderedDict[str, _Log] = OrderedDict()
-        self._watchers: dict[str, set[Outbox]] = {}
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        # Each chat's watchers, with the number of the last event that they had when they came.
+        self._watchers: dict[str, dict[Outbox, int]] = {}
         self._outboxes: set[Outbox] = set()
+
+    @property
+    def epoch(self) -> str:
+        return self.log.epoch
 
     def attach(self, outbox: Outbox) -> None:
         self._outboxes.add(outbox)
@@ -198,54 +193,107 @@ class Hub:
             self.unsubscribe(chat_id, outbox)
 
     def subscribe(self, chat_id: str, outbox: Outbox) -> None:
-        self._watchers.setdefault(chat_id, set()).add(outbox)
+        """Have a socket get what comes after the newest event."""
+        self._watchers.setdefault(chat_id, {})[outbox] = self.seq(chat_id)
+
+    async def resume(self, chat_id: str, epoch: str | None, after_seq: int | None, outbox: Outbox, reply: Callable[[int], None]) -> bool:
+        """Have a socket get what comes after `after_seq`, behind the `reply` that is told the newest number.
+
+        False, and nothing was done, when the log does not reach back so far.
+        """
+        watchers = self._watchers.setdefault(chat_id, {})
+        had = watchers.get(outbox)
+        watchers[outbox] = NOTHING_YET
+        missed = None
+        try:
+            missed = await self._missed(chat_id, epoch, after_seq)
+        finally:
+            if missed is None:
+                self._put_back(chat_id, outbox, had)
+        if missed is None or after_seq is None:
+            return False
+        watchers[outbox] = missed[-1].seq if missed else after_seq
+        reply(watchers[outbox])
+        for event in missed:
+            outbox.put_frame(event.frame)
+        return True
+
+    async def _missed(self, chat_id: str, epoch: str | None, after_seq: int | None) -> list[Logged] | None:
+        """The events after `after_seq` up to the newest that was heard, from now on none of which is lost."""
+        await self.log.follow(chat_id)
+        missed = await self.log.since(chat_id, epoch, after_seq)
+        while missed and missed[-1].seq < self.seq(chat_id):
+            later = await self.log.since(chat_id, epoch, missed[-1].seq)  # some came while these were read
+            missed = None if later is None else missed + later
+        return missed
+
+    def _put_back(self, chat_id: str, outbox: Outbox, had: int | None) -> None:
+        if had is None:
+            self.unsubscribe(chat_id, outbox)
+        else:
+            self._watchers[chat_id][outbox] = had
 
     def unsubscribe(self, chat_id: str, outbox: Outbox) -> None:
-        watchers = self._watchers.get(chat_id, set())
-        watchers.discard(outbox)
-        if not watchers:
-            self._watchers.pop(chat_id, None)
+        watchers = self._watchers.get(chat_id, {})
+        watchers.pop(outbox, None)
+        if not watchers and self._watchers.pop(chat_id, None) is not None:
+            self.log.unfollow(chat_id)
 
-    def is_watched(self, chat_id: str) -> bool:
-        """Whether any socket has subscribed to the chat."""
+    def is_watched_here(self, chat_id: str) -> bool:
+        """Whether a socket of this process has subscribed to the chat."""
         return chat_id in self._watchers
+
+    async def is_watched(self, chat_id: str) -> bool:
+        """Whether any socket has."""
+        return self.is_watched_here(chat_id) or await self.log.is_watched_elsewhere(chat_id)
 
     def publish(self, event: Event) -> None:
         """Number an event, log it, and queue it for every subscriber of its chat."""
-        event.seq = self._seqs[event.chat_id] = self.seq(event.chat_id) + 1
+        event.seq = self.seq(event.chat_id) + 1
         frame = event.model_dump_json()
-        self._log(event.chat_id).append(event.seq, frame)
+        self.log.append(event.chat_id, Logged(event.seq, frame))
         for outbox in self._watchers.get(event.chat_id, ()):
             outbox.put_event(event, frame)
 
+    def deliver(self, chat_id: str, heard: Logged) -> None:
+        """Queue an event that another process has numbered."""
+        watchers = self._watchers.get(chat_id, {})
+        delta = delta_in(heard.frame) if watchers else None
+        for outbox, had in watchers.items():
+            if heard.seq <= had:
+                continue
+            if delta is not None:
+                outbox.put_event(delta, heard.frame)
+            else:
+                outbox.end_deltas(chat_id)
+                outbox.put_frame(heard.frame)
+
     def broadcast(self, event: BaseModel) -> None:
-        """Queue an event without a number for every socket."""
+        """Queue an event without a number for every socket, those of the other replicas too."""
         frame = event.model_dump_json()
+        self.tell_all(frame)
+        self.log.broadcast(frame)
+
+    def tell_all(self, frame: str) -> None:
+        """Queue a frame for every socket of this process."""
         for outbox in self._outboxes:
             outbox.put_frame(frame)
 
+    def send_away(self) -> None:
+        """Close every socket: its page comes back at once, and is told what it missed."""
+        for outbox in list(self._outboxes):
+            outbox.close()
+
     def seq(self, chat_id: str) -> int:
         """The number of the chat's newest event; 0 before the first."""
-        return self._seqs.get(chat_id, 0)
-
-    def missed(self, chat_id: str, epoch: str | None, after_seq: int | None) -> Iterable[str] | None:
-        """Return the frames of the events after `after_seq`, or None when only a snapshot can tell."""
-        newest = self.seq(chat_id)
-        if epoch != self.epoch or after_seq is None or after_seq > newest:
-            return None
-        events = self._logs[chat_id].events if chat_id in self._logs else ()
-        missed = [frame for seq, frame in events if seq > after_seq]
-        return missed if len(missed) == newest - after_seq else None
+        return self.log.newest(chat_id)
 
     def forget(self, chat_id: str) -> None:
         """Drop a deleted chat's events, and with them its text, and its watchers."""
-        self._seqs.pop(chat_id, None)
-        self._logs.pop(chat_id, None)
-        self._watchers.pop(chat_id, None)
+        self.forget_watchers(chat_id)
+        self.log.forget(chat_id)
 
-    def _log(self, chat_id: str) -> _Log:
-        log = self._logs.setdefault(chat_id, _Log())
-        self._logs.move_to_end(chat_id)
-        if len(self._logs) > LOGS_KEPT:
-            self._logs.popitem(last=False)
-        return log
+    def forget_watchers(self, chat_id: str) -> None:
+        """Nobody can watch the chat any more."""
+        if self._watchers.pop(chat_id, None) is not None:
+            self.log.unfollow(chat_id)

@@ -492,6 +492,11 @@ class MessageDelta(Event):
     first_seq: int | None = Optional
 
 
+def delta_in(frame: str) -> MessageDelta | None:
+    """The delta that a frame of ours holds; None for another event's."""
+    return MessageDelta.model_validate_json(frame) if frame.startswith('{"type":"message.delta"') else None
+
+
 class MessageUpdated(Event):
     type: Literal["message.updated"] = "message.updated"
     message: Message

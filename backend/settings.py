@@ -21,7 +21,7 @@ OLLAMA_PORT = 11434
 # A token that can't be guessed in a lifetime, and the word for having none.
 MIN_TOKEN, OFF = 16, "off"
 # Values that no message repeats.
-SECRETS = ("CLEANROOM_ACCESS_TOKEN",)
+SECRETS = ("CLEANROOM_ACCESS_TOKEN", "CLEANROOM_REDIS_URL")
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -63,6 +63,19 @@ def _database_url(value: str) -> str:
     return value
 
 
+def _redis_url(value: str) -> str:
+    reason = "must be redis:// or rediss://, a host, and maybe a port and a database's number"
+    try:
+        parts = urlsplit(value)
+        number = parts.path.removeprefix("/")
+        is_one = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0 and (number.isdecimal() or not number)
+    except ValueError:
+        is_one = False
+    if not is_one:
+        raise ValueError(reason)
+    return value
+
+
 def _ollama_url(value: str) -> str:
     """Resolve what `OLLAMA_HOST` may hold (host, :port, host:port, URL) as Ollama's own client does."""
     scheme, separator, rest = value.strip().rpartition("://")
@@ -96,6 +109,12 @@ class Settings(BaseModel):
         f"sqlite:///{PROJECT_FOLDER / 'data' / 'cleanroom.db'}",
         alias="CLEANROOM_DATABASE_URL",
         description="where everything is kept, sqlite:/// and a path",
+    )
+    redis_url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
+        None,
+        alias="CLEANROOM_REDIS_URL",
+        repr=False,
+        description="Redis or Valkey between several servers on one PostgreSQL, redis://host:6379/0; empty: this one is alone",
     )
     model: str | None = Field(None, alias="CLEANROOM_MODEL", description="model of new chats; empty: the first that the server lists")
     embedded: Literal["auto", "always", "never"] = Field(

@@ -20,6 +20,7 @@ LAYERS: list[str] = [
     "backend.copies",
     "backend.app",
     "backend.commands",
+    "backend.replicas",
     "backend.connection",
     "backend.rate_limit",
     "backend.pages",
@@ -29,6 +30,7 @@ LAYERS: list[str] = [
     "backend.services",
     "backend.llm",
     "backend.hub",
+    "backend.event_log",
     "backend.protocol",
     "backend.embedded",
     "backend.store",
@@ -44,6 +46,7 @@ FORBIDDEN: dict[str, list[str]] = {
     "backend.pages": ["backend.services", "backend.llm", "backend.store"],
     "backend.access": ["backend.services", "backend.llm", "backend.store"],
     "backend.security": ["backend.services", "backend.llm", "backend.store"],
+    "backend.replicas": ["backend.store", "backend.llm", "backend.settings"],
     "backend.hub": ["backend.store", "backend.llm", "backend.services", "backend.embedded"],
     "backend.protocol": ["backend.store", "backend.llm", "backend.embedded", "backend.settings"],
     "backend.llm": ["backend.hub", "backend.protocol", "backend.services"],
@@ -68,6 +71,7 @@ OWNERS: dict[str, list[str]] = {
     "sqlite3": ["backend.store", "migrations", "scripts.clear_history"],
     "alembic": ["backend.store", "migrations"],
     "sqlalchemy": ["backend.store", "migrations"],
+    "redis": ["backend.replicas.line"],
     "ollama": ["backend.llm.model"],
     "prometheus_client": ["backend.metrics"],
     "httpx": ["backend.llm.model"],
@@ -79,6 +83,7 @@ OWNERS: dict[str, list[str]] = {
 
 # Imports inside a function, each with its reason.
 DEFERRED: dict[tuple[str, str], str] = {
+    ("backend.app", "backend.replicas.replica"): "a server that is alone has no use for Redis' client",
     ("backend.embedded.__main__", "backend.embedded.engine"): "llama.cpp's libraries load behind the first answers",
     ("backend.store.database", "backend.store.migrate"): "Alembic is slow to import, and most starts need no migration",
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
-from backend import hub
+from backend import event_log
 from backend.llm import agent
 from backend.services import pulls
 from tests.delivery_machine import Delivery
@@ -32,7 +32,7 @@ Happening = Callable[[Delivery], None]
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Delivery]:
     """The machine; a log so short that who comes back is at times too late for it."""
-    monkeypatch.setattr(hub, "LOG_EVENTS", 40)
+    monkeypatch.setattr(event_log, "LOG_EVENTS", 40)
     monkeypatch.setattr(agent, "BUSY_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(pulls, "TELL_SECONDS", 0.01)
 

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend import event_log
 from backend import hub as hubs
+from backend.event_log import Logged, MemoryLog
 from backend.hub import Hub, Outbox
 from backend.protocol import ChatDeleted, Event, MessageDelta, TurnStarted
 from tests import fake_ollama as script
@@ -37,8 +39,8 @@ def publish(hub: Hub, *events: Event) -> None:
         hub.publish(event)
 
 
-def seqs(missed: Iterable[str] | None) -> list[int] | None:
-    return None if missed is None else [json.loads(frame)["seq"] for frame in missed]
+def seqs(missed: Iterable[Logged] | None) -> list[int] | None:
+    return None if missed is None else [event.seq for event in missed]
 
 
 async def drain(outbox: Outbox) -> list[Json]:
@@ -56,10 +58,10 @@ async def drain(outbox: Outbox) -> list[Json]:
 
 
 async def test_each_chat_counts_for_itself() -> None:
-    hub = Hub()
+    hub = Hub(MemoryLog())
     publish(hub, started("a"), started("b"), started("a"))
     assert (hub.seq("a"), hub.seq("b"), hub.seq("c")) == (2, 1, 0)
-    assert seqs(hub.missed("a", hub.epoch, 0)) == [1, 2]
+    assert seqs(await hub.log.since("a", hub.epoch, 0)) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -75,46 +77,46 @@ async def test_each_chat_counts_for_itself() -> None:
     ],
 )
 async def test_what_a_returning_socket_missed(after_seq: int | None, own_epoch: bool, expected: list[int] | None) -> None:
-    hub = Hub()
+    hub = Hub(MemoryLog())
     publish(hub, started(), started(), started())
-    assert seqs(hub.missed("a", hub.epoch if own_epoch else "before", after_seq)) == expected
+    assert seqs(await hub.log.since("a", hub.epoch if own_epoch else "before", after_seq)) == expected
 
 
 async def test_a_log_that_no_longer_reaches_back_needs_a_snapshot() -> None:
-    hub = Hub()
-    publish(hub, *(started() for _ in range(hubs.LOG_EVENTS + 1)))
-    assert hub.missed("a", hub.epoch, 0) is None
-    assert len(seqs(hub.missed("a", hub.epoch, 1)) or []) == hubs.LOG_EVENTS
+    hub = Hub(MemoryLog())
+    publish(hub, *(started() for _ in range(event_log.LOG_EVENTS + 1)))
+    assert await hub.log.since("a", hub.epoch, 0) is None
+    assert len(seqs(await hub.log.since("a", hub.epoch, 1)) or []) == event_log.LOG_EVENTS
 
 
 async def test_a_log_is_bounded_in_bytes_too() -> None:
-    hub = Hub()
+    hub = Hub(MemoryLog())
     publish(hub, *(piece("y" * 100_000) for _ in range(30)))
-    assert hub.missed("a", hub.epoch, 0) is None
-    assert len(seqs(hub.missed("a", hub.epoch, 25)) or []) == 5
+    assert await hub.log.since("a", hub.epoch, 0) is None
+    assert len(seqs(await hub.log.since("a", hub.epoch, 25)) or []) == 5
 
 
 async def test_only_the_chats_in_use_keep_a_log_but_all_keep_their_number() -> None:
-    hub = Hub()
-    publish(hub, started("first"), *(started(str(number)) for number in range(hubs.LOGS_KEPT)))
-    assert hub.missed("first", hub.epoch, 0) is None
-    assert seqs(hub.missed("first", hub.epoch, 1)) == []
-    assert seqs(hub.missed("0", hub.epoch, 0)) == [1]
+    hub = Hub(MemoryLog())
+    publish(hub, started("first"), *(started(str(number)) for number in range(event_log.LOGS_KEPT)))
+    assert await hub.log.since("first", hub.epoch, 0) is None
+    assert seqs(await hub.log.since("first", hub.epoch, 1)) == []
+    assert seqs(await hub.log.since("0", hub.epoch, 0)) == [1]
 
 
 async def test_a_deleted_chat_leaves_no_event() -> None:
-    hub, outbox = Hub(), Outbox()
+    hub, outbox = Hub(MemoryLog()), Outbox()
     hub.subscribe("a", outbox)
     publish(hub, piece("secret"))
     await drain(outbox)
     hub.forget("a")
-    assert (hub.seq("a"), hub.missed("a", hub.epoch, 1)) == (0, None)
+    assert (hub.seq("a"), await hub.log.since("a", hub.epoch, 1)) == (0, None)
     publish(hub, started())
     assert await drain(outbox) == []
 
 
 async def test_who_gets_what() -> None:
-    hub, watcher, other = Hub(), Outbox(), Outbox()
+    hub, watcher, other = Hub(MemoryLog()), Outbox(), Outbox()
     for outbox in (watcher, other):
         hub.attach(outbox)
     hub.subscribe("a", watcher)
@@ -132,7 +134,7 @@ async def test_who_gets_what() -> None:
 
 
 async def test_deltas_that_wait_become_one() -> None:
-    hub, outbox = Hub(), Outbox()
+    hub, outbox = Hub(MemoryLog()), Outbox()
     hub.subscribe("a", outbox)
     publish(hub, started(), piece("при"), started("b"), piece("вет", offset=3), piece("!", offset=6))
     _, merged = await drain(outbox)
@@ -148,14 +150,14 @@ async def test_deltas_that_wait_become_one() -> None:
     ids=["another channel", "another message"],
 )
 async def test_deltas_of_different_texts_stay_apart(second: MessageDelta) -> None:
-    hub, outbox = Hub(), Outbox()
+    hub, outbox = Hub(MemoryLog()), Outbox()
     hub.subscribe("a", outbox)
     publish(hub, piece("1"), second, piece("3", offset=1))
     assert [frame["text"] for frame in await drain(outbox)] == ["1", "2", "3"]
 
 
 async def test_no_delta_overtakes_another_event_or_a_reply() -> None:
-    hub, outbox = Hub(), Outbox()
+    hub, outbox = Hub(MemoryLog()), Outbox()
     hub.subscribe("a", outbox)
     publish(hub, piece("1"), started(), piece("2", offset=1))
     outbox.put_reply('{"type": "ok"}')  # a snapshot, say: what came before must not grow past it
@@ -178,7 +180,7 @@ MOVES = st.lists(
 @given(MOVES)
 @settings(deadline=None)
 async def test_whatever_merges_a_reader_has_every_event_once_in_order(moves: list[tuple[str, ...]]) -> None:
-    hub, outbox = Hub(), Outbox()
+    hub, outbox = Hub(MemoryLog()), Outbox()
     written: dict[tuple[str, int, str], str] = {}
     read: dict[tuple[str, int, str], str] = {}
     applied = {"a": 0, "b": 0}
@@ -224,7 +226,7 @@ async def test_whatever_merges_a_reader_has_every_event_once_in_order(moves: lis
 
 
 async def test_an_outbox_that_grows_too_far_closes_and_takes_nothing_more() -> None:
-    hub, slow, quick = Hub(), Outbox(), Outbox()
+    hub, slow, quick = Hub(MemoryLog()), Outbox(), Outbox()
     hub.subscribe("a", slow)
     hub.subscribe("a", quick)
     taken = 0
@@ -241,7 +243,7 @@ async def test_an_outbox_that_grows_too_far_closes_and_takes_nothing_more() -> N
 
 
 async def test_one_event_may_be_of_any_size() -> None:
-    hub, outbox = Hub(), Outbox()
+    hub, outbox = Hub(MemoryLog()), Outbox()
     hub.subscribe("a", outbox)
     publish(hub, piece("1"), piece("z" * (2 * hubs.OUTBOX_BYTES), message=2), started())
     assert [frame["type"] for frame in await drain(outbox)] == ["message.delta", "message.delta", "turn.started"]
@@ -331,12 +333,12 @@ async def test_a_restarted_server_sends_a_snapshot(tmp_path: Path, fake: FakeOll
 
 async def test_too_far_behind_or_ahead_gets_a_snapshot(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
     """R03, R04 and half a position."""
-    monkeypatch.setattr(hubs, "LOG_EVENTS", 20)
+    monkeypatch.setattr(event_log, "LOG_EVENTS", 20)
     chat = await client.new_chat()
     fake.script(script.many_tokens(300))
     await client.say(chat, "count")
     newest = await client.ok("chat.open", chat_id=chat)
-    assert newest["seq"] > hubs.LOG_EVENTS + 1
+    assert newest["seq"] > event_log.LOG_EVENTS + 1
     for position in ({"after_seq": 1}, {"after_seq": newest["seq"] + 1}, {"after_seq": None}, {}):
         opened = await client.ok("chat.open", chat_id=chat, epoch=newest["epoch"], **position)
         assert (opened["resumed"], opened["seq"]) == (False, newest["seq"]), position

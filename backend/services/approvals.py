@@ -106,9 +106,9 @@ class Approvals:
             await self._mark(unit, chat_id, row["call_id"], "denied")
         await paused_turns.delete(unit.tx, chat_id)
 
-    async def paused(self) -> list[PausedTurn]:
-        """The turns that an ended process left waiting."""
-        rows = await self._journal.read(paused_turns.list_all)
+    async def paused(self, chat_id: str | None = None) -> list[PausedTurn]:
+        """The turns, or one chat's, that an ended process left waiting."""
+        rows = await self._journal.read(lambda tx: paused_turns.list_all(tx, chat_id))
         return [_paused_turn.validate_json(row["state"]) for row in rows]
 
     def _wake(self, chat_id: str, answer: str) -> None:

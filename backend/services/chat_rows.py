@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from backend.errors import NotFound
@@ -34,9 +33,9 @@ class ChatRows:
         """The row as it is in the table. Raises NotFound."""
         return _found(await chats.get(tx, chat_id))
 
-    async def list_all(self, tx: Connection, running: Callable[[str], bool]) -> list[Chat]:
-        """Every chat as the person gets it: pinned ones first, then by last use."""
-        return [to_chat(self._filled(row), turn_running=running(row["id"])) for row in await chats.list_all(tx)]
+    async def list_all(self, tx: Connection) -> list[dict[str, Any]]:
+        """The row of every chat in the same way: pinned ones first, then by last use."""
+        return [self._filled(row) for row in await chats.list_all(tx)]
 
     async def wire(self, tx: Connection, chat_id: str, *, turn_running: bool) -> Chat:
         return to_chat(await self.get(tx, chat_id), turn_running=turn_running)

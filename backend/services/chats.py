@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from backend.errors import NotFound
 from backend.protocol import Chat, ChatDeleted, ChatEvent, Message
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
-from backend.services.records import Clock, to_message
+from backend.services.records import Clock, to_chat, to_message
 from backend.services.replies import Replies
 from backend.services.sent import SentRequests
 from backend.services.turns import Turns
@@ -30,14 +31,11 @@ class Chats:
         self._sent = sent
         self._clock = clock
 
-    async def list_all(self, then: Callable[[list[Chat]], None]) -> None:
-        """Read all chats; `then` gets them before anything else can change or be told."""
-
-        async def read(unit: Unit) -> None:
-            found = await self._rows.list_all(unit.tx, self.is_busy)
-            unit.after_commit(lambda: then(found))
-
-        await self._journal.write(read)
+    async def list_all(self) -> list[Chat]:
+        """All chats as they are now."""
+        listed = await self._journal.read(self._rows.list_all)
+        running = await self._turns.running_anywhere()
+        return [to_chat(row, turn_running=row["id"] in running) for row in listed]
 
     async def create(self, title: str | None, model: str | None, client_id: str | None, *, temporary: bool = False) -> Chat:
         """Make a chat; the same `client_id` again gives the same one."""
@@ -96,6 +94,13 @@ class Chats:
     async def exists(self, chat_id: str) -> None:
         """Raises NotFound."""
         await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
+
+    async def of_message(self, message_id: int) -> str:
+        """The chat that a message is in. Raises NotFound."""
+        row = await self._journal.read(lambda tx: messages.get(tx, message_id))
+        if row is None:
+            raise NotFound("This message does not exist, or was deleted.")
+        return str(row["session_id"])
 
     async def snapshot(self, chat_id: str, limit: int, then: Callable[[Snapshot], None]) -> None:
         """Read a chat as the person sees it; `then` gets it before anything else can change or be told.

@@ -57,6 +57,10 @@ class Journal:
         else:
             self._hub.broadcast(event)
 
+    def tell_sockets(self, event: BaseModel) -> None:
+        """Send what concerns this process alone to every socket of it."""
+        self._hub.tell_all(event.model_dump_json())
+
     def forget(self, chat_id: str) -> None:
         """Drop a deleted chat's events, and with them its text."""
         self._hub.forget(chat_id)

@@ -122,4 +122,4 @@ class Models:
         )
 
     def _tell(self) -> None:
-        self._journal.publish(ModelsUpdated(**self.describe()))
+        self._journal.tell_sockets(ModelsUpdated(**self.describe()))  # the other servers look by themselves

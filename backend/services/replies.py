@@ -125,7 +125,7 @@ class StreamingReply:
             columns["is_ephemeral"] = 1
         if metrics is not None:
             columns["metrics"] = json.dumps(metrics)
-        row = await messages.update(unit.tx, self.message.id, content=self.content, thinking=self.thinking, status=status, **columns)
+        row = await messages.save_unfinished(unit.tx, self.message.id, content=self.content, thinking=self.thinking, status=status, **columns)
         if row is not None:
             unit.publish(MessageCompleted(chat_id=self._record.chat_id, message=to_message(row)))
         unit.after_commit(self._reset)
@@ -154,7 +154,7 @@ class StreamingReply:
     async def _save(self, unit: Unit) -> None:
         self._is_saved = True
         if self.message is not None:
-            await messages.update(unit.tx, self.message.id, content=self.content, thinking=self.thinking)
+            await messages.save_unfinished(unit.tx, self.message.id, content=self.content, thinking=self.thinking)
 
 
 class ContinuedReply(StreamingReply):

@@ -35,8 +35,9 @@ logger = logging.getLogger(__name__)
 SETTLE_AGAIN_SECONDS = 1.0
 
 
-# Why a turn is cut short: by the person, by the server's end, or by that while it waits for the person.
-Cut = Literal["stopped", "interrupted", "paused"]
+# Why a turn is cut short: by the person, by the server's end, by that while it waits for the person, or because
+# another process has its chat.
+Cut = Literal["stopped", "interrupted", "paused", "lost"]
 
 
 @dataclass(slots=True)
@@ -174,8 +175,8 @@ class TurnRunner:
 
         try:
             outcome = await self._outcome(turn, work, reply)
-            if outcome is None:
-                return  # it waits for a person, and goes on when the server is back
+            if outcome is None or turn.ended_by == "lost":
+                return  # it goes on when the server is back, or is another process's
             await self._settle(turn, partial(self._settlement.settle, turn.record, turn.user_message_id, outcome, reply, metrics, partial(end, outcome)))
         except Exception:
             logger.exception("turn could not be settled", extra=fields(chat_id=chat_id))
@@ -202,11 +203,11 @@ class TurnRunner:
                 await asyncio.sleep(SETTLE_AGAIN_SECONDS)
 
     async def _outcome(self, turn: RunningTurn, work: Callable[[], Awaitable[None]], reply: StreamingReply | None) -> Outcome | None:
-        """How the work ended; None when it was put aside by the server's end."""
+        """How the work ended; None when it is not over, or not this process's to end."""
         try:
             await work()
         except asyncio.CancelledError:
-            return None if turn.ended_by == "paused" else Outcome(turn.ended_by or "interrupted")
+            return None if turn.ended_by == "paused" or turn.ended_by == "lost" else Outcome(turn.ended_by or "interrupted")
         except CleanroomError as error:
             if isinstance(error, ModelUnavailable):
                 self._backend.look_again()

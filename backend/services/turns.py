@@ -17,6 +17,7 @@ from backend.protocol import ChatEvent, Message, MessageCreated, MessageUpdated,
 from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows, title_from
 from backend.services.journal import Journal, Unit
+from backend.services.peers import Peers
 from backend.services.receipt_rows import is_receipt
 from backend.services.records import Clock, to_chat, to_message
 from backend.services.rewind import Rewind
@@ -46,6 +47,7 @@ class Turns:
         states: WorkingStates,
         rewind: Rewind,
         runner: TurnRunner,
+        peers: Peers,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -57,6 +59,7 @@ class Turns:
         self._states = states
         self._rewind = rewind
         self._runner = runner
+        self._peers = peers
         self._clock = clock
         self._running: dict[str, RunningTurn] = {}
         self._is_closing = False
@@ -75,6 +78,10 @@ class Turns:
         """The id of the turn that runs in a chat."""
         turn = self._running.get(chat_id)
         return turn.record.turn_id if turn else None
+
+    async def running_anywhere(self) -> set[str]:
+        """The chats in which a turn runs, in whichever process."""
+        return await self._peers.running()
 
     async def send(self, chat_id: str, client_id: str, text: str) -> tuple[Message, str]:
         """Store a person's message and start its turn. The same `client_id` again starts nothing.
@@ -249,12 +256,24 @@ class Turns:
         cuts: dict[str, Cut] = {chat_id: "paused" if self._approvals.is_waiting(chat_id) else "interrupted" for chat_id in self._running}
         await asyncio.gather(*(self.stop(chat_id, cut) for chat_id, cut in cuts.items()))
 
-    async def resume_paused(self) -> None:
-        """Take up the turns that waited for a person when the process before this one ended."""
-        for paused in await self._approvals.paused():
+    def lose(self, chat_id: str) -> None:
+        """The chat is another process's: end its turn here without a word, at the model too."""
+        turn = self._running.pop(chat_id, None)
+        if turn is not None:
+            turn.ended_by = "lost"
+            if turn.task is not None:
+                turn.task.cancel()
+
+    async def interrupt(self) -> None:
+        """End every turn, keeping the text so far."""
+        await asyncio.gather(*(self.stop(chat_id, "interrupted") for chat_id in list(self._running)))
+
+    async def resume_paused(self, chat_id: str | None = None) -> None:
+        """Take up the turns, or one chat's, that waited for a person when their process ended."""
+        for paused in await self._approvals.paused(chat_id):
             former = await self._former(paused.record.reply_id)
             turn = RunningTurn(paused.record, paused.user_message_id, former)
-            self._running[paused.record.chat_id] = turn
+            self._keep(turn)
             turn.task = asyncio.create_task(self._runner.run_model(turn, self._free, self._others_run, paused))
 
     async def _former(self, reply_id: int | None) -> Row | None:
@@ -304,9 +323,13 @@ class Turns:
         """Tell that the turn has begun, and that its chat is used now; `columns` of the chat are written with that."""
         chat_id = turn.record.chat_id
         turn.chat = await self._chats.update(unit.tx, chat_id, updated_at=self._clock.now(), **columns)
-        unit.after_commit(lambda: self._running.__setitem__(chat_id, turn))
+        unit.after_commit(lambda: self._keep(turn))
         unit.publish(TurnStarted(chat_id=chat_id, turn_id=turn.record.turn_id))
         unit.publish(ChatEvent(type="chat.updated", chat=to_chat(turn.chat, turn_running=True)))
+
+    def _keep(self, turn: RunningTurn) -> None:
+        self._running[turn.record.chat_id] = turn
+        self._peers.turn_began(turn.record.chat_id, turn.record.turn_id)
 
     def _others_run(self) -> bool:
         return len(self._running) > 1
@@ -314,3 +337,4 @@ class Turns:
     def _free(self, turn: RunningTurn) -> None:
         if self._running.get(turn.record.chat_id) is turn:
             del self._running[turn.record.chat_id]
+            self._peers.turn_ended(turn.record.chat_id)

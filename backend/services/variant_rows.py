@@ -59,9 +59,9 @@ class VariantRows:
         await self._keep(unit, question, shown, shown["variant"], reads)
         return await messages.update(unit.tx, shown["id"], variant=index, **_reply_in(taken))
 
-    async def recover(self, unit: Unit) -> None:
-        """Finish what an ended process had begun: number the reply that it left, or show the newest variant."""
-        for question in await variants.without_shown(unit.tx):
+    async def recover(self, unit: Unit, chat_id: str | None = None) -> None:
+        """Finish what an ended process had begun, in all chats or in one: number the reply that it left, or show the newest variant."""
+        for question in await variants.without_shown(unit.tx, chat_id):
             later = await messages.list_after(unit.tx, question["session_id"], question["id"])
             if left := replies_in(later):
                 await messages.update(unit.tx, left[-1]["id"], **await self.place_of_next(unit.tx, question["id"]))

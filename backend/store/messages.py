@@ -77,9 +77,13 @@ async def insert(tx: Connection, **columns: object) -> dict[str, Any]:
 
 async def update(tx: Connection, message_id: int, **columns: object) -> dict[str, Any] | None:
     """Write the named columns; the whole row, or None when the message is gone."""
+    return await _update(tx, "id = :id", message_id, columns)
+
+
+async def _update(tx: Connection, condition: str, message_id: int, columns: dict[str, object]) -> dict[str, Any] | None:
     names = [name for name in _COLUMNS if name in columns]
     assignments = ", ".join(f"{name} = :{name}" for name in names)
-    return await tx.fetch_one(f"UPDATE chat_messages SET {assignments} WHERE id = :id RETURNING *", {**columns, "id": message_id})
+    return await tx.fetch_one(f"UPDATE chat_messages SET {assignments} WHERE {condition} RETURNING *", {**columns, "id": message_id})
 
 
 async def get_by_client_id(tx: Connection, session_id: str, client_id: str) -> dict[str, Any] | None:
@@ -187,12 +191,27 @@ async def delete_ephemeral(tx: Connection, session_id: str, keep_family: str | N
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-async def interrupt_streaming(tx: Connection) -> int:
-    """Mark the replies that an ended process left unfinished. Their saved text stays; without any they are the person's only."""
-    return await tx.execute(
+async def interrupt_streaming(tx: Connection, session_id: str | None = None) -> list[dict[str, Any]]:
+    """Mark the replies that an ended process left unfinished, in all chats or in one; the whole rows.
+
+    Their saved text stays; without any they are the person's only.
+    """
+    return await tx.fetch_all(
         """
         UPDATE chat_messages
         SET status = 'interrupted', is_ephemeral = CASE WHEN content = '' THEN 1 ELSE is_ephemeral END
-        WHERE status = 'streaming' AND role = 'assistant'
-        """
+        WHERE status = 'streaming' AND role = 'assistant' AND (:session_id IS NULL OR session_id = :session_id)
+        RETURNING *
+        """,
+        {"session_id": session_id},
     )
+
+
+async def unfinished_chats(tx: Connection) -> list[str]:
+    """The chats with a message that is not whole: its turn runs, waits for a person, or was left by a process that ended."""
+    return [row["session_id"] for row in await tx.fetch_all("SELECT DISTINCT session_id FROM chat_messages WHERE status = 'streaming'")]
+
+
+async def save_unfinished(tx: Connection, message_id: int, **columns: object) -> dict[str, Any] | None:
+    """Write the named columns of a message that is not whole; None when it is gone, or was ended by another process."""
+    return await _update(tx, "id = :id AND status = 'streaming'", message_id, columns)

@@ -18,8 +18,11 @@ async def get(tx: Connection, session_id: str) -> dict[str, Any] | None:
     return await tx.fetch_one("SELECT * FROM paused_turns WHERE session_id = :session_id", {"session_id": session_id})
 
 
-async def list_all(tx: Connection) -> list[dict[str, Any]]:
-    return await tx.fetch_all("SELECT * FROM paused_turns ORDER BY session_id")
+async def list_all(tx: Connection, session_id: str | None = None) -> list[dict[str, Any]]:
+    """Those of all chats, or of one."""
+    return await tx.fetch_all(
+        "SELECT * FROM paused_turns WHERE :session_id IS NULL OR session_id = :session_id ORDER BY session_id", {"session_id": session_id}
+    )
 
 
 async def set_answer(tx: Connection, session_id: str, answer: str) -> None:

@@ -35,16 +35,20 @@ async def delete_all(tx: Connection, user_message_id: int) -> None:
     await tx.execute("DELETE FROM reply_variants WHERE user_message_id = :id", {"id": user_message_id})
 
 
-async def without_shown(tx: Connection) -> list[dict[str, Any]]:
-    """The newest questions that have variants and show none of them, their turns being over: an ended process left them so."""
+async def without_shown(tx: Connection, session_id: str | None = None) -> list[dict[str, Any]]:
+    """The newest questions, of all chats or of one, that have variants and show none of them, their turns being over.
+
+    An ended process left them so.
+    """
     return await tx.fetch_all(
         """
         SELECT * FROM chat_messages AS question
-        WHERE id IN (SELECT user_message_id FROM reply_variants)
+        WHERE id IN (SELECT user_message_id FROM reply_variants) AND (:session_id IS NULL OR session_id = :session_id)
             AND NOT EXISTS (
                 SELECT 1 FROM chat_messages AS later
                 WHERE later.session_id = question.session_id AND later.id > question.id AND (later.role = 'user' OR later.variants IS NOT NULL)
             )
             AND NOT EXISTS (SELECT 1 FROM paused_turns WHERE paused_turns.session_id = question.session_id)
-        """
+        """,
+        {"session_id": session_id},
     )

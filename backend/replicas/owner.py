@@ -1,0 +1,52 @@
+"""What a server is to the others on its database, and what it does for the chats that are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from backend.connection import Dispatch
+from backend.protocol import Command
+from backend.services.peers import Peers
+
+# Finds the chat that a command is for: None when there is none, NotFound when it does not exist.
+ChatOf = Callable[[Command], Awaitable[str | None]]
+
+
+class Owner(Protocol):
+    """The services' part: what is to be done when a chat comes or goes."""
+
+    async def recover_all(self) -> None:
+        """Finish what was left unfinished in any chat; no other process runs on this database."""
+
+    async def recover(self, chat_id: str, turn_id: str | None) -> None:
+        """Finish what the last owner of one chat left, the turn `turn_id` among it."""
+
+    async def unfinished(self) -> list[str]:
+        """The chats in which a message is not whole, whoever sees to it."""
+
+    def is_busy(self, chat_id: str) -> bool:
+        """Whether a turn runs in the chat."""
+
+    def forget(self, chat_id: str) -> None:
+        """Let go of what is held of a chat in memory; a turn in it ends without writing anything more."""
+
+    async def interrupt(self) -> None:
+        """End every turn, keeping its text."""
+
+
+class Replicas(Peers, Protocol):
+    """All servers on one database, as one of them is made. Made before the services, which get its hub."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the others can be reached."""
+
+    def route(self, owner: Owner, dispatch: Dispatch, chat_of: ChatOf) -> Dispatch:
+        """The way by which commands go from now on: to `dispatch` where their chat is."""
+
+    async def begin(self) -> None:
+        """Join the others, and see to what nobody sees to. Raises Unreachable."""
+
+    async def close(self) -> None:
+        """Leave in good order; no turn may run any more."""

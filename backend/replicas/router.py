@@ -1,0 +1,104 @@
+"""Commands go to the replica that has their chat, and its answers come back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+from backend.connection import Connection, Dispatch, Result, carry_out
+from backend.hub import Hub
+from backend.protocol import ChatClose, ChatExport, ChatHistory, ChatOpen, ChatSearch, Command, FactsGet, decode_command
+from backend.replicas.leases import Leases
+from backend.replicas.line import Line, replica_channel
+from backend.replicas.owner import ChatOf
+
+# These read the database or touch their own socket alone.
+ANYWHERE = (ChatClose, ChatExport, ChatHistory, ChatSearch, FactsGet)
+# How often it is looked whether a replica that owes an answer is still there.
+LOOK_SECONDS = 1.0
+
+
+class Router:
+    def __init__(self, hub: Hub, line: Line, leases: Leases, dispatch: Dispatch, chat_of: ChatOf) -> None:
+        self._hub = hub
+        self._line = line
+        self._leases = leases
+        self._dispatch = dispatch
+        self._chat_of = chat_of
+        self._answers: dict[str, asyncio.Future[str | None]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def dispatch(self, connection: Connection, command: Command) -> Result | None:
+        """Carry out a command where its chat is. Raises NotFound or Unreachable."""
+        chat_id = None if isinstance(command, ANYWHERE) else await self._chat_of(command)
+        if chat_id is None:
+            return await self._dispatch(connection, command)
+        if isinstance(command, ChatOpen) and await self._resume(connection, command):
+            return None
+        while True:
+            owner = await self._leases.owner_of(chat_id)
+            if owner == self._line.replica:
+                with self._leases.using(chat_id):
+                    return await self._dispatch(connection, command)
+            answer = await self._ask(owner, chat_id, command)
+            if answer is not None and await self._take(connection, command, answer):
+                return None
+
+    def heard(self, text: str) -> None:
+        """Another replica asks something of this one, or answers it."""
+        message = json.loads(text)
+        if "command" in message:
+            task = asyncio.create_task(self._serve(message))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+        elif (answer := self._answers.get(message["id"])) is not None and not answer.done():
+            answer.set_result(message["frame"])
+
+    async def close(self) -> None:
+        """Wait for what other replicas have asked."""
+        if self._serving:
+            await asyncio.wait(self._serving)
+
+    async def _ask(self, owner: str, chat_id: str, command: Command) -> str | None:
+        """The owner's reply as a frame; None when it is not the owner any more. A command that is asked twice does its work once."""
+        request = uuid.uuid4().hex
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._answers[request] = answer
+        try:
+            question = {"id": request, "from": self._line.replica, "chat_id": chat_id}
+            self._line.tell(replica_channel(owner), question | {"command": command.model_dump_json(exclude_unset=True)})
+            while not answer.done():
+                await asyncio.wait({answer}, timeout=LOOK_SECONDS)
+                if not answer.done() and await self._leases.holder(chat_id) != owner:
+                    return None
+            return answer.result()
+        finally:
+            del self._answers[request]
+
+    async def _serve(self, message: dict[str, Any]) -> None:
+        command, connection = decode_command(message["command"]), Connection(self._hub)
+        frame, chat_id = None, message["chat_id"]
+        if self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
+            with self._leases.using(chat_id):
+                await carry_out(connection, command, self._dispatch)
+            self._hub.detach(connection.outbox)  # what it opened is opened at the replica that asks
+            frame = await connection.outbox.take()
+        self._line.tell(replica_channel(message["from"]), {"id": message["id"], "frame": frame})
+
+    async def _resume(self, connection: Connection, command: ChatOpen) -> bool:
+        """Have a socket go on where it left off, from the log alone."""
+
+        def resumed(newest: int) -> None:
+            connection.reply(command, {"epoch": self._hub.epoch, "seq": newest, "resumed": True})
+
+        return await self._hub.resume(command.chat_id, command.epoch, command.after_seq, connection.outbox, resumed)
+
+    async def _take(self, connection: Connection, command: Command, frame: str) -> bool:
+        """Hand on the owner's reply; a snapshot's socket gets what came after it. False when the log does not reach back to it."""
+        opened = json.loads(frame) if isinstance(command, ChatOpen) else {}
+        if "seq" not in opened:
+            connection.outbox.put_reply(frame)
+            return True
+        return await self._hub.resume(command.chat_id, opened["epoch"], opened["seq"], connection.outbox, lambda _: connection.outbox.put_reply(frame))  # type: ignore[attr-defined]

@@ -1,0 +1,27 @@
+"""The other servers on the same database, as the services see them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from backend.hub import Hub
+
+
+class Peers(Protocol):
+    @property
+    def hub(self) -> Hub: ...
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other server can run on the database."""
+
+    async def owns(self, chat_id: str) -> bool:
+        """Whether the chat is this server's, which takes it up when it is nobody's. Raises Unreachable."""
+
+    def turn_began(self, chat_id: str, turn_id: str) -> None:
+        """A turn runs in the chat from now on: should this server end, another one sees to it."""
+
+    def turn_ended(self, chat_id: str) -> None: ...
+
+    async def running(self) -> set[str]:
+        """The chats in which a turn runs, at whichever server. Raises Unreachable."""
