@@ -221,11 +221,14 @@ class Hub:
     async def _missed(self, chat_id: str, epoch: str | None, after_seq: int | None) -> list[Logged] | None:
         """The events after `after_seq` up to the newest that was heard, from now on none of which is lost."""
         await self.log.follow(chat_id)
-        missed = await self.log.since(chat_id, epoch, after_seq)
-        while missed and missed[-1].seq < self.seq(chat_id):
-            later = await self.log.since(chat_id, epoch, missed[-1].seq)  # some came while these were read
-            missed = None if later is None else missed + later
-        return missed
+        missed: list[Logged] = []
+        while True:
+            later = await self.log.since(chat_id, epoch, missed[-1].seq if missed else after_seq)
+            if later is None:
+                return None
+            missed += later
+            if (missed[-1].seq if missed else after_seq) == self.seq(chat_id):
+                return missed  # else some came while these were read
 
     def _put_back(self, chat_id: str, outbox: Outbox, had: int | None) -> None:
         if had is None:

@@ -104,9 +104,11 @@ class Line:
         """Send a command and return Redis' answer. Raises Unreachable."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
+                answer = await self._redis.execute_command(*command)  # type: ignore[no-untyped-call]
         except _FAILURES as error:
             raise Unreachable(UNREACHABLE) from error
+        _go_on_being_cancelled()
+        return answer
 
     def is_subscribed(self, channel: str) -> bool:
         return channel in self._channels
@@ -158,6 +160,7 @@ class Line:
                 pipeline.execute_command(*command)
             # A refused command is one that was sent twice, or of a chat that another replica has by now.
             await pipeline.execute(raise_on_error=False)
+            _go_on_being_cancelled()
             for command in batch:
                 if self._unsaid and self._unsaid[0] is command:  # unless all was forgotten meanwhile
                     self._unsaid.popleft()
@@ -166,14 +169,19 @@ class Line:
         while True:
             try:
                 async with self._redis.pubsub() as pubsub:
-                    await pubsub.subscribe(*self._channels)
+                    subscribed: set[str] = set()
+                    while missing := self._channels - subscribed:  # more may be wanted while these are asked for
+                        await pubsub.subscribe(*missing)
+                        subscribed |= missing
                     self._pubsub = pubsub
                     while True:
-                        self._take(await pubsub.get_message(timeout=None))
+                        message = await pubsub.get_message(timeout=None)
+                        _go_on_being_cancelled()
+                        self._take(message)
             except _FAILURES:
                 logger.warning("the line to Redis was cut")
             self._pubsub = None
-            self._confirmed.clear()
+            self._confirmed = {channel: confirmed for channel, confirmed in self._confirmed.items() if not confirmed.done()}
             self._cut()
             await asyncio.sleep(TRY_AGAIN_SECONDS)
 
@@ -186,3 +194,10 @@ class Line:
             confirmed = self._confirmed.setdefault(message["channel"], asyncio.get_running_loop().create_future())
             if not confirmed.done():
                 confirmed.set_result(None)
+
+
+def _go_on_being_cancelled() -> None:
+    """The client at times returns an answer to a task that was cancelled while it waited for it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

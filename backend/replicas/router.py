@@ -57,9 +57,12 @@ class Router:
             answer.set_result(message["frame"])
 
     async def close(self) -> None:
-        """Wait for what other replicas have asked."""
+        """Finish what other replicas have asked; whoever still waits for an answer then asks this one's successor."""
         if self._serving:
-            await asyncio.wait(self._serving)
+            await asyncio.wait(self._serving, timeout=LOOK_SECONDS)
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     async def _ask(self, owner: str, chat_id: str, command: Command) -> str | None:
         """The owner's reply as a frame; None when it is not the owner any more. A command that is asked twice does its work once."""

@@ -1,0 +1,112 @@
+"""One Valkey for all tests here, emptied for each, and servers' ends of it without a database behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+from redis.asyncio import Redis
+
+from backend.connection import Connection, Result
+from backend.protocol import Command
+from backend.replicas import leases
+from backend.replicas.replica import Replica
+from tests.engines import Valkey, valkey
+
+
+@pytest.fixture(scope="session")
+def shared_valkey() -> Iterator[Valkey]:
+    with valkey() as server:
+        yield server
+
+
+@pytest.fixture
+async def redis(shared_valkey: Valkey) -> Valkey:
+    """Valkey, running and empty."""
+    async with Redis.from_url(shared_valkey.url) as client:
+        await client.flushall()
+    return shared_valkey
+
+
+class Deeds:
+    """An owner of chats that notes what is asked of it, and a dispatch that answers with the server's name."""
+
+    def __init__(self) -> None:
+        self.recovered: list[tuple[str, str | None]] = []
+        self.forgotten: list[str] = []
+        self.busy: set[str] = set()
+        self.left: list[str] = []
+        self.interrupted = 0
+        self.commands: list[Command] = []
+        self.answer: Callable[[Connection, Command], Awaitable[Result | None]] | None = None
+
+    async def recover_all(self) -> None:
+        raise AssertionError("others may run")
+
+    async def recover(self, chat_id: str, turn_id: str | None) -> None:
+        self.recovered.append((chat_id, turn_id))
+
+    async def unfinished(self) -> list[str]:
+        return self.left
+
+    def is_busy(self, chat_id: str) -> bool:
+        return chat_id in self.busy
+
+    def forget(self, chat_id: str) -> None:
+        self.forgotten.append(chat_id)
+
+    async def interrupt(self) -> None:
+        self.interrupted += 1
+
+    async def dispatch(self, connection: Connection, command: Command) -> Result | None:
+        self.commands.append(command)
+        return await self.answer(connection, command) if self.answer else {}
+
+
+class Server(Replica):
+    """A replica with nothing behind it; `deeds` is what it did."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.deeds = Deeds()
+        self.dispatch = self.route(self.deeds, self.deeds.dispatch, self._chat_of)
+
+    @property
+    def unsaid(self) -> int:
+        return len(self._line._unsaid)
+
+    def die(self) -> None:
+        """End as by `kill -9`: nothing more is said, no lease is let go."""
+        for task in [self._leases._beating, *self._line._tasks, *self._router._serving]:
+            assert task is not None
+            task.cancel()
+        self._line.forget_unsaid()
+        self._leases._owned.clear()
+
+    async def _chat_of(self, command: Command) -> str | None:
+        return getattr(command, "chat_id", None)
+
+
+Start = Callable[[], Awaitable[Server]]
+
+
+@pytest.fixture
+async def start(redis: Valkey) -> AsyncIterator[Start]:
+    """Starts servers, each of which leaves in good order at the end."""
+    async with AsyncExitStack() as stack:
+
+        async def start() -> Server:
+            server = Server(redis.url)
+            await server.begin()
+            stack.push_async_callback(server.close)
+            return server
+
+        yield start
+
+
+@pytest.fixture(autouse=True)
+def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of a tenth, so that a test can wait for a lease's end."""
+    for name in ("LEASE_SECONDS", "FENCE_SECONDS", "HEARTBEAT_SECONDS", "SETTLING_SECONDS"):
+        monkeypatch.setattr(leases, name, getattr(leases, name) / 10)
