@@ -11,8 +11,11 @@ from tests.faults import kill_points
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path) -> None:
-    figures = await kill_points.run(tmp_path, points=20, seed=20)
-    assert figures.points == 20
-    assert figures.in_mid_reply > 10
-    assert figures.between_tools > 2
+# The few points of the first seed lie all over a turn, as the many of the second do by chance.
+@pytest.mark.parametrize(("points", "seed"), [(8, 3434), pytest.param(20, 20, marks=pytest.mark.long)])
+async def test_a_killed_server_keeps_what_it_acknowledged(tmp_path: Path, points: int, seed: int) -> None:
+    figures = await kill_points.run(tmp_path, points, seed)
+    print(figures)
+    assert figures.points == points
+    assert figures.in_mid_reply > points // 2
+    assert figures.between_tools > points // 10
