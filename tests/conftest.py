@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.engines import Postgres, postgres
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, running
 
@@ -36,6 +37,12 @@ def picture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    with postgres() as server:
+        yield server
 
 
 @pytest.fixture
