@@ -64,7 +64,8 @@ ONLY: dict[str, set[str]] = {
 
 # Who may know a library.
 OWNERS: dict[str, list[str]] = {
-    "databases": ["backend.store.database"],
+    "databases": ["backend.store.database", "backend.store.postgres"],
+    "asyncpg": ["backend.store.postgres"],
     "sqlite3": ["backend.store", "migrations", "scripts.clear_history"],
     "alembic": ["backend.store", "migrations"],
     "sqlalchemy": ["backend.store", "migrations"],
@@ -80,6 +81,8 @@ OWNERS: dict[str, list[str]] = {
 # Imports inside a function, each with its reason.
 DEFERRED: dict[tuple[str, str], str] = {
     ("backend.embedded.__main__", "backend.embedded.engine"): "llama.cpp's libraries load behind the first answers",
+    ("backend.store.engines", "backend.store.postgres.database"): "the driver is slow to import, and most workspaces are a file",
+    ("backend.store.engines", "backend.store.postgres.facts_query"): "the same",
     ("backend.store.database", "backend.store.migrate"): "Alembic is slow to import, and most starts need no migration",
 }
 

@@ -24,11 +24,11 @@ def upgrade() -> None:
 
 
 def _index_in_postgres() -> None:
-    """Each word as it is, for phrases and beginnings, and its stem. `russian` takes Latin words for English ones."""
+    """Each word as it is, for phrases and beginnings, and its stem; weight A tells them apart. `russian` takes Latin words for English ones."""
     op.execute(
         f"""
         CREATE FUNCTION message_words(content text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-            SELECT to_tsvector('pg_catalog.simple', words) || to_tsvector('pg_catalog.russian', words)
+            SELECT setweight(to_tsvector('pg_catalog.simple', words), 'A') || to_tsvector('pg_catalog.russian', words)
             FROM (SELECT regexp_replace(replace(lower(left(content, {POSTGRES_CHARACTERS})), 'ё', 'е'), '[^[:alnum:]]+', ' ', 'g') AS words)
         $$
         """

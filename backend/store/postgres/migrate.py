@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from backend.errors import StoreError
 from backend.store import schema
-from backend.store.postgres.server import CONNECT_SECONDS, SCHEME, SETTINGS, place, store_error
+from backend.store.postgres.server import CONNECT_SECONDS, SETTINGS, place, store_error
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ async def migrate(url: str) -> None:
     """
     name = place(url)
     engine = create_async_engine(
-        url.replace(SCHEME, "postgresql+asyncpg://", 1),
+        url.replace("postgresql://", "postgresql+asyncpg://", 1),
         poolclass=sqlalchemy.NullPool,
         connect_args={"timeout": CONNECT_SECONDS, "server_settings": _PATIENT},
     )

@@ -8,8 +8,6 @@ import asyncpg
 
 from backend.errors import StoreError
 
-SCHEME = "postgresql://"
-
 CONNECT_SECONDS = 10
 # No statement of ours takes so long; what does waits for a server that is as good as gone.
 STATEMENT_SECONDS = 60
@@ -44,10 +42,6 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InterfaceError, "can't be reached; check that the server runs and can be reached"),
 )
 ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
-
-
-def is_postgres(url: str) -> bool:
-    return url.startswith(SCHEME)
 
 
 def place(url: str) -> str:

@@ -1,0 +1,41 @@
+"""The main journeys of a person with everything kept in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tests import fake_ollama as script
+from tests.fake_ollama import FakeOllama
+from tests.server import Client, make_settings, running
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def address(tmp_path: Path, fake: FakeOllama, postgres_url: str) -> AsyncIterator[str]:
+    async with running(make_settings(tmp_path, fake, database_url=postgres_url)) as where:
+        yield where
+
+
+async def column(url: str, sql: str) -> list[object]:
+    """Look into the server's database beside it."""
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(sql)
+    await connection.close()
+    return [row[0] for row in rows]
+
+
+async def test_a_question_is_answered_found_and_gone_with_its_chat(client: Client, fake: FakeOllama, postgres_url: str) -> None:
+    chat = await client.new_chat(title="Plants")
+    fake.script(script.reply("In the shade of old trees."))
+    await client.say(chat, "Где растут папоротники?")
+    for query in ("shades", "папоротник", '"old tree', "ferns папоротники"):
+        assert (await client.ok("chat.search", query=query))["hits"][0]["chat_id"] == chat, query
+    assert await column(postgres_url, "SELECT role FROM chat_messages ORDER BY id") == ["user", "assistant"]
+    await client.ok("chat.delete", chat_id=chat)
+    for table in ("chats", "chat_messages", "session_states", "context_events"):
+        assert await column(postgres_url, f"SELECT COUNT(*) FROM {table}") == [0], table
