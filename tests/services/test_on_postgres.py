@@ -39,3 +39,10 @@ async def test_a_question_is_answered_found_and_gone_with_its_chat(client: Clien
     await client.ok("chat.delete", chat_id=chat)
     for table in ("chats", "chat_messages", "session_states", "context_events"):
         assert await column(postgres_url, f"SELECT COUNT(*) FROM {table}") == [0], table
+
+
+async def test_a_models_sql_is_refused_in_words(client: Client, fake: FakeOllama) -> None:
+    chat = await client.new_chat()
+    fake.script(script.calls(script.tool_call("data_query", {"sql": "SELECT pg_sleep(100)"})), script.reply("I can't."))
+    await client.say(chat, "How many tasks?")
+    assert any("can't be read by SQL" in str(message["content"]) for message in fake.requests[-1].messages if message["role"] == "tool")
