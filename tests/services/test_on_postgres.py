@@ -11,6 +11,8 @@ import pytest
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, running
+from tests.services.test_forks import conversation, fork, named
+from tests.services.test_transactions import answer, apply
 
 pytestmark = pytest.mark.anyio
 
@@ -46,3 +48,27 @@ async def test_a_models_sql_is_refused_in_words(client: Client, fake: FakeOllama
     fake.script(script.calls(script.tool_call("data_query", {"sql": "SELECT pg_sleep(100)"})), script.reply("I can't."))
     await client.say(chat, "How many tasks?")
     assert any("can't be read by SQL" in str(message["content"]) for message in fake.requests[-1].messages if message["role"] == "tool")
+
+
+async def test_a_yes_clears_what_was_worked_on(client: Client, postgres_url: str) -> None:
+    chat = await client.new_chat()
+    transaction = await apply(client, chat)
+    assert await column(postgres_url, "SELECT COUNT(*) FROM chat_messages WHERE is_ephemeral = 1") != [0]
+    await answer(client, chat, transaction, "yes")
+    assert await column(postgres_url, "SELECT COUNT(*) FROM chat_messages WHERE is_ephemeral = 1") == [0]
+    assert await column(postgres_url, "SELECT reason FROM context_events WHERE kind = 'transaction'") == ["yes"]
+
+
+async def test_a_chat_is_answered_anew_forked_and_taken_in_again(client: Client, fake: FakeOllama, postgres_url: str) -> None:
+    chat, shown = await conversation(client, fake)
+    fake.script(script.reply("Three, said otherwise."))
+    await client.finished((await client.ok("turn.regenerate", chat_id=chat))["turn_id"])
+    assert await column(postgres_url, "SELECT content FROM reply_variants") == ["Three."]
+    assert await column(postgres_url, "SELECT title FROM tasks") == ["Water"]
+    copy = await fork(client, chat, named(shown, "Two.")["id"])
+    assert [message["content"] for message in await client.messages(copy["id"])][-1] == "Two."
+    archive = (await client.ok("chat.export", chat_id=chat, format="json"))["content"]
+    await client.ok("chat.delete", chat_id=chat)
+    taken = (await client.ok("chat.import", content=archive))["chat"]
+    assert [message["content"] for message in await client.messages(taken["id"])][-1] == "Three, said otherwise."
+    assert await column(postgres_url, "SELECT content FROM reply_variants") == ["Three."]
