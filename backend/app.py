@@ -55,8 +55,7 @@ from backend.services.variants import Variants
 from backend.services.working import WorkingStates
 from backend.settings import Settings
 from backend.store import deleted_facts
-from backend.store.database import Database
-from backend.store.facts_query import FactsQuery
+from backend.store.engines import database_at, facts_query_at
 
 SERVER_VERSION = "0.1.0"
 
@@ -74,14 +73,14 @@ def create_app(settings: Settings) -> Starlette:
 
     Raises SettingsError when the page's files aren't there; the lifespan raises StoreError.
     """
-    database, clock, counter = Database(settings.database_url), Clock(), TokenCounter()
+    database, clock, counter = database_at(settings.database_url), Clock(), TokenCounter()
     replicas = _replicas(settings)
     hub = replicas.hub
     registry, metrics = Registry.discover(tools), Metrics()
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
     journal = Journal(database, hub)
     chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock, metrics)
-    tool_runs = ToolRuns(registry, states, journal, clock, FactsQuery(settings.database_url))
+    tool_runs = ToolRuns(registry, states, journal, clock, facts_query_at(settings.database_url))
     prompting = Prompting(settings, registry, states, counter, clock)
     replies, sent = Replies(journal, clock), SentRequests(PromptCounts(), clock)
     approvals = Approvals(journal, clock)

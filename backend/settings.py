@@ -21,7 +21,7 @@ OLLAMA_PORT = 11434
 # A token that can't be guessed in a lifetime, and the word for having none.
 MIN_TOKEN, OFF = 16, "off"
 # Values that no message repeats.
-SECRETS = ("CLEANROOM_ACCESS_TOKEN", "CLEANROOM_REDIS_URL")
+SECRETS = ("CLEANROOM_ACCESS_TOKEN", "CLEANROOM_DATABASE_URL", "CLEANROOM_REDIS_URL")
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -58,8 +58,16 @@ def _access_token(value: str) -> str:
 
 
 def _database_url(value: str) -> str:
-    if not value.startswith("sqlite:///") or value == "sqlite:///":
-        raise ValueError("must be sqlite:/// followed by the path of a file")
+    if value.startswith("sqlite:///") and value != "sqlite:///":
+        return value
+    reason = "must be sqlite:/// followed by the path of a file, or postgresql://user:password@host:port/database"
+    try:
+        parts = urlsplit(value)
+        is_whole = parts.scheme == "postgresql" and parts.hostname and parts.path.strip("/") and parts.port != 0
+    except ValueError:
+        raise ValueError(reason) from None
+    if not is_whole:
+        raise ValueError(reason)
     return value
 
 
@@ -108,7 +116,8 @@ class Settings(BaseModel):
     database_url: Annotated[str, AfterValidator(_database_url)] = Field(
         f"sqlite:///{PROJECT_FOLDER / 'data' / 'cleanroom.db'}",
         alias="CLEANROOM_DATABASE_URL",
-        description="where everything is kept, sqlite:/// and a path",
+        repr=False,
+        description="where everything is kept: sqlite:/// and a path, or postgresql://user:password@host:port/database",
     )
     redis_url: Annotated[str, AfterValidator(_redis_url)] | None = Field(
         None,

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import pytest
 
+from backend.store.postgres.migrate import migrate
+from tests.engines import Postgres, postgres
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, running
+
+_numbers = count(1)
 
 BROWSER_TESTS = Path(__file__).parent / "browser"
 
@@ -36,6 +45,44 @@ def picture(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    with postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: Postgres) -> Postgres:
+    """The server, with a migrated database to make others of."""
+    _administer(postgres_server, "CREATE DATABASE migrated")
+    _run_beside(migrate(postgres_server.url("migrated")))
+    return postgres_server
+
+
+@pytest.fixture
+def postgres_url(postgres_template: Postgres) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of the newest schema."""
+    name = f"of_a_test_{next(_numbers)}"
+    _administer(postgres_template, f"CREATE DATABASE {name} TEMPLATE migrated STRATEGY file_copy")
+    yield postgres_template.url(name)
+    _administer(postgres_template, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def _administer(server: Postgres, statement: str) -> None:
+    async def run() -> None:
+        connection = await asyncpg.connect(server.url("postgres"))
+        await connection.execute(statement)
+        await connection.close()
+
+    _run_beside(run())
+
+
+def _run_beside(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in a thread: the test's own loop may be under way in this one."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(asyncio.run, work).result()
 
 
 @pytest.fixture

@@ -67,7 +67,8 @@ ONLY: dict[str, set[str]] = {
 
 # Who may know a library.
 OWNERS: dict[str, list[str]] = {
-    "databases": ["backend.store.database"],
+    "databases": ["backend.store.database", "backend.store.postgres"],
+    "asyncpg": ["backend.store.postgres"],
     "sqlite3": ["backend.store", "migrations", "scripts.clear_history"],
     "alembic": ["backend.store", "migrations"],
     "sqlalchemy": ["backend.store", "migrations"],
@@ -85,6 +86,8 @@ OWNERS: dict[str, list[str]] = {
 DEFERRED: dict[tuple[str, str], str] = {
     ("backend.app", "backend.replicas.replica"): "a server that is alone has no use for Redis' client",
     ("backend.embedded.__main__", "backend.embedded.engine"): "llama.cpp's libraries load behind the first answers",
+    ("backend.store.engines", "backend.store.postgres.database"): "the driver is slow to import, and most workspaces are a file",
+    ("backend.store.engines", "backend.store.postgres.facts_query"): "the same",
     ("backend.store.database", "backend.store.migrate"): "Alembic is slow to import, and most starts need no migration",
 }
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from backend.errors import SettingsError
-from backend.settings import Settings
+from backend.settings import SECRETS, Settings
 
 ORIGINS = "it must be origins such as https://chat.example.org, separated by commas"
 OLLAMA = "it must be a host, host:port or http(s) URL"
-SQLITE = "it must be sqlite:/// followed by the path of a file"
+SQLITE = "it must be sqlite:/// followed by the path of a file, or postgresql://user:password@host:port/database"
 
 
 def read(**environment: str) -> Settings:
@@ -119,7 +119,8 @@ def test_what_a_variable_may_hold(variable: str, value: str, field: str, expecte
 def test_a_bad_value_is_refused_in_one_line(variable: str, value: str, reason: str) -> None:
     with pytest.raises(SettingsError) as refusal:
         read(**{variable: value})
-    assert refusal.value.message == f"{variable}={value!r} can't be used: {reason}."
+    given = variable if variable in SECRETS else f"{variable}={value!r}"
+    assert refusal.value.message == f"{given} can't be used: {reason}."
     assert "\n" not in refusal.value.message
 
 

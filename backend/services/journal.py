@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from backend.hub import Hub
 from backend.protocol import Event
 from backend.store.connection import Connection
-from backend.store.database import Database
+from backend.store.units import Units
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Unit:
 class Journal:
     """The one way by which services change the database and tell of it."""
 
-    def __init__(self, database: Database, hub: Hub) -> None:
+    def __init__(self, database: Units, hub: Hub) -> None:
         self._database = database
         self._hub = hub
 

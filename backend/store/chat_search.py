@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.store.connection import Connection
-from backend.store.message_search import MAX_CANDIDATES, MAX_WORDS, Hit, snippet, words_beginning_like
+from backend.store.message_search import MAX_CANDIDATES, MAX_WORDS, Hit, forms_in, snippet, words_beginning_like
+from backend.store.postgres import search as postgres
 from backend.store.stems import WORD, fold, forms_among
 
 # Weighing messages against each other reads all places of all words. Beyond this many it would take
@@ -43,6 +44,8 @@ async def search(tx: Connection, query: str, session_id: str | None, limit: int)
 
     Words are found in any form and words in quotes in a row; the last one also by its beginning, unless something follows it.
     """
+    if tx.is_postgres:
+        return await _search_postgres(tx, query, session_id, limit)
     terms = await _terms(tx, query)
     hits = await _matching(tx, " AND ", terms, session_id, limit) if terms else []
     if len(terms) > 1 and len(hits) < limit:
@@ -51,6 +54,23 @@ async def search(tx: Connection, query: str, session_id: str | None, limit: int)
         others = await _matching(tx, " OR ", telling, session_id, limit)
         hits += [hit for hit in others if hit.message_id not in known][: limit - len(hits)]
     return hits
+
+
+async def _search_postgres(tx: Connection, query: str, session_id: str | None, limit: int) -> list[ChatHit]:
+    terms = postgres.terms_of(query)
+    condition = "session_id = :session_id" if session_id else "TRUE"
+    rows = await postgres.matching(tx, terms, "&&", condition, {"session_id": session_id}, limit) if terms else []
+    if len(terms) > 1 and len(rows) < limit:
+        known = {row["id"] for row in rows}
+        others = await postgres.matching(tx, terms, "||", condition, {"session_id": session_id}, limit)
+        rows += [row for row in others if row["id"] not in known][: limit - len(rows)]
+    beginnings = tuple(term.words[-1] for term in terms if term.is_typed)
+    return [
+        ChatHit(
+            row["id"], row["role"], row["created_at"], snippet(row["content"], forms_in(row["content"], terms), beginnings), row["session_id"], row["title"]
+        )
+        for row in rows
+    ]
 
 
 async def _terms(tx: Connection, query: str) -> list[_Term]:

@@ -7,13 +7,15 @@ and a compilation more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 Row = Mapping[str, Any]
 
 
 class Connection:
     """What a unit of work is given. Values are named: `:name` in the SQL, `name` in `values`; more may be given than used."""
+
+    is_postgres: ClassVar[bool] = False
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver

@@ -1,6 +1,6 @@
-"""The held connections to the database and the units of work that run on them.
+"""The held connections to a SQLite file and the units of work that run on them.
 
-The only file that imports `databases`, which opens the connections and closes them.
+`databases` opens the connections and closes them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from backend.errors import StoreError
 from backend.store import deleted_words, schema
 from backend.store.connection import Connection
 from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, WriteConnection, file_path, store_error
+from backend.store.units import to_its_end
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class Database:
     async def connect(self) -> None:
         """Lock the file, bring it to the newest schema and open it. Raises StoreError, with nothing left open."""
         try:
-            await _to_its_end(asyncio.create_task(self._open()))
+            await to_its_end(asyncio.create_task(self._open()))
             if await self.read(deleted_words.are_left):  # the process before this one ended in the middle of it
                 await self.scrub()
         except asyncio.CancelledError:
@@ -67,7 +68,7 @@ class Database:
         while self._units:
             await asyncio.wait(self._units)
         if resources is not None:
-            await _to_its_end(asyncio.create_task(resources.aclose()))
+            await to_its_end(asyncio.create_task(resources.aclose()))
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work` on a reader in one snapshot of the database."""
@@ -141,7 +142,7 @@ class Database:
         self._units.add(task)
         task.add_done_callback(self._units.discard)
         try:
-            return await _to_its_end(task)
+            return await to_its_end(task)
         except sqlite3.Error as error:
             raise store_error(error) or error from error
 
@@ -224,16 +225,3 @@ def _bring_up_to_date(path: Path) -> None:
 async def _roll_back(connection: Connection) -> None:
     with suppress(sqlite3.Error):  # SQLite has already done so when the disk was full
         await connection.execute("ROLLBACK")
-
-
-async def _to_its_end(task: asyncio.Task[T]) -> T:
-    """Wait for `task` even when the caller is cancelled meanwhile; then the caller's cancellation goes on."""
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled from (None if task.cancelled() else task.exception())
-    return task.result()

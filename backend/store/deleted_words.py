@@ -14,8 +14,9 @@ _NONE, _WAITING, _MERGING = range(3)
 
 
 async def mark(tx: Connection) -> None:
-    """Note that messages were deleted, in the transaction that deletes them."""
-    await _set(tx, _WAITING)
+    """Note that messages were deleted, in the transaction that deletes them. PostgreSQL's vacuum needs no note."""
+    if not tx.is_postgres:
+        await _set(tx, _WAITING)
 
 
 async def are_left(tx: Connection) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 from backend.store.connection import Connection
 
 HISTORY_LIMIT = 12
+# Greater than any id.
+NO_ID = 2**63 - 1
 
 _COLUMNS = (
     "id", "session_id", "role", "content", "is_ephemeral", "hidden", "status", "turn_id", "client_id", "family",
@@ -19,10 +21,10 @@ async def ui_history(tx: Connection, session_id: str, before_id: int | None = No
     rows = await tx.fetch_all(
         """
         SELECT * FROM chat_messages
-        WHERE session_id = :session_id AND (:before_id IS NULL OR id < :before_id)
+        WHERE session_id = :session_id AND id < :before_id
         ORDER BY id DESC LIMIT :limit
         """,
-        {"session_id": session_id, "before_id": before_id, "limit": limit},
+        {"session_id": session_id, "before_id": NO_ID if before_id is None else before_id, "limit": limit},
     )
     return rows[::-1]
 

@@ -12,6 +12,7 @@ from backend.store.sqlite_file import open_unchanged, store_error
 MIGRATIONS = Path(__file__).resolve().parent.parent.parent / "migrations"
 
 APPLICATION_ID = 0x436C6E72  # "Clnr" in the file's header, written by the migration that makes the new tables
+POSTGRES_MARK = "Cleanroom"  # the comment on the table of chats, in the same way
 EMPTY = ""
 OLDER_PROGRAM = "0000"
 OLDER_VERSIONS = ("0001", "0002")  # have the older program's tables and no application id

@@ -61,8 +61,8 @@ class ReadConnection(WriteConnection):
 
 def file_path(url: str) -> Path:
     """The file that a sqlite:/// URL names; its text is the path as it is, with no escapes and no options."""
-    if not url.startswith(_SCHEME) or url == _SCHEME:
-        raise StoreError(f"{url!r} can't be used: it must be sqlite:/// followed by the path of a file.")
+    if not url.startswith(_SCHEME) or url == _SCHEME:  # not quoted: another engine's has a password
+        raise StoreError("CLEANROOM_DATABASE_URL names no file; this is for a SQLite file, and PostgreSQL has pg_dump, pg_restore and psql.")
     return Path(url.removeprefix(_SCHEME)).resolve()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from backend.store.connection import Connection
+from backend.store.messages import NO_ID
 
 
 async def permanent(tx: Connection, session_id: str, until_id: int | None = None) -> list[dict[str, Any]]:
@@ -14,10 +15,10 @@ async def permanent(tx: Connection, session_id: str, until_id: int | None = None
     return await tx.fetch_all(
         """
         SELECT * FROM chat_messages
-        WHERE session_id = :session_id AND is_ephemeral = 0 AND status <> 'streaming' AND (:until_id IS NULL OR id <= :until_id)
+        WHERE session_id = :session_id AND is_ephemeral = 0 AND status <> 'streaming' AND id <= :until_id
         ORDER BY id
         """,
-        {"session_id": session_id, "until_id": until_id},
+        {"session_id": session_id, "until_id": NO_ID if until_id is None else until_id},
     )
 
 
@@ -49,20 +50,26 @@ async def insert_prompt(tx: Connection, session_id: str, *, version: int, conten
 
 async def insert_messages(tx: Connection, session_id: str, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Insert permanent messages in one statement, since there may be thousands; the whole rows, in the same order."""
-    inserted = await tx.fetch_all(
-        """
-        INSERT INTO chat_messages
-            (session_id, role, content, status, hidden, thinking, model, metrics, variant, variants, turn_id, created_at)
-        SELECT :session_id, value ->> 'role', value ->> 'content', value ->> 'status', value ->> 'hidden', value ->> 'thinking',
-            value ->> 'model', value ->> 'metrics', value ->> 'variant', value ->> 'variants', value ->> 'turn_id', value ->> 'created_at'
-        FROM json_each(:rows) ORDER BY key
-        RETURNING *
-        """,
-        {"session_id": session_id, "rows": json.dumps(list(rows))},
-    )
+    values = {"session_id": session_id, "rows": json.dumps(list(rows))}
+    inserted = await tx.fetch_all(_INSERT_IN_POSTGRES if tx.is_postgres else _INSERT_IN_SQLITE, values)
     return sorted(inserted, key=lambda row: int(row["id"]))
 
 
 async def titles_beginning(tx: Connection, beginning: str) -> list[str]:
     rows = await tx.fetch_all("SELECT title FROM chats WHERE substr(title, 1, length(:beginning)) = :beginning", {"beginning": beginning})
     return [row["title"] for row in rows]
+
+
+_INSERTED = "session_id, role, content, status, hidden, thinking, model, metrics, variant, variants, turn_id, created_at"
+_INSERT_IN_SQLITE = f"""
+    INSERT INTO chat_messages ({_INSERTED})
+    SELECT :session_id, value ->> 'role', value ->> 'content', value ->> 'status', value ->> 'hidden', value ->> 'thinking',
+        value ->> 'model', value ->> 'metrics', value ->> 'variant', value ->> 'variants', value ->> 'turn_id', value ->> 'created_at'
+    FROM json_each(:rows) ORDER BY key
+    RETURNING *
+"""
+_INSERT_IN_POSTGRES = f"""
+    INSERT INTO chat_messages ({_INSERTED})
+    SELECT :session_id, {_INSERTED.removeprefix("session_id, ")} FROM json_populate_recordset(NULL::chat_messages, :rows)
+    RETURNING *
+"""

@@ -19,6 +19,7 @@ revision = "0003"
 down_revision = "0002"
 
 APPLICATION_ID = 0x436C6E72
+POSTGRES_MARK = "Cleanroom"
 BATCH = 1000
 
 # The columns of the older tables that have a place in ours; any others are carried along.
@@ -28,6 +29,9 @@ _READ = {
 }
 
 Row = dict[str, Any]
+
+# SQLite numbers rows by itself only where the type is called INTEGER, which has 64 bits there.
+_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
@@ -40,7 +44,8 @@ def upgrade() -> None:
     _create_states()
     _create_paused_turns()
     _create_facts()
-    _take_over_rows()
+    if _on_sqlite():  # no older program used PostgreSQL
+        _take_over_rows()
     op.drop_table("older_messages")
     op.drop_table("older_states")
     for statement in dependants:
@@ -48,7 +53,7 @@ def upgrade() -> None:
     if _on_sqlite():
         op.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     else:
-        op.execute("SELECT setval(pg_get_serial_sequence('chat_messages', 'id'), GREATEST(MAX(id), 1)) FROM chat_messages")
+        op.execute(f"COMMENT ON TABLE chats IS '{POSTGRES_MARK}'")
 
 
 def _on_sqlite() -> bool:
@@ -81,7 +86,7 @@ def _one_of(column: str, *values: object, table: str) -> sa.CheckConstraint:
 
 
 def _id() -> sa.Column[int]:
-    return sa.Column("id", sa.Integer, primary_key=True)
+    return sa.Column("id", _ID, sa.Identity(), primary_key=True)
 
 
 def _chat(delete: str = "CASCADE") -> sa.Column[str]:
@@ -197,7 +202,7 @@ def _create_facts() -> None:
         "deleted_facts",  # tasks and notes that can still be brought back
         _id(),
         _text("kind"),
-        sa.Column("fact_id", sa.Integer, nullable=False),
+        sa.Column("fact_id", _ID, nullable=False),
         _text("content"),
         _text("deleted_at"),
         sa.UniqueConstraint("kind", "fact_id"),

@@ -8,6 +8,8 @@ from alembic import op
 revision = "0005"
 down_revision = "0004"
 
+_ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+
 
 def upgrade() -> None:
     op.add_column("chats", sa.Column("temporary", sa.Integer, nullable=False, server_default="0"))
@@ -27,9 +29,9 @@ def _create_reply_variants() -> None:
     """The replies to a message that are not the shown one. Outside `chat_messages`, no query can take them for history."""
     op.create_table(
         "reply_variants",
-        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("id", _ID, sa.Identity(), primary_key=True),
         sa.Column("session_id", sa.Text, sa.ForeignKey("chats.id", ondelete="CASCADE"), nullable=False),
-        sa.Column("user_message_id", sa.Integer, sa.ForeignKey("chat_messages.id", ondelete="CASCADE"), nullable=False),
+        sa.Column("user_message_id", _ID, sa.ForeignKey("chat_messages.id", ondelete="CASCADE"), nullable=False),
         sa.Column("position", sa.Integer, nullable=False),
         sa.Column("content", sa.Text, nullable=False),
         sa.Column("status", sa.Text, nullable=False),

@@ -11,6 +11,8 @@ import pytest
 
 from backend.store.connection import Connection
 from backend.store.database import Database
+from backend.store.engines import database_at
+from backend.store.units import Units
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
@@ -29,6 +31,21 @@ def path(tmp_path: Path) -> Path:
 async def database(path: Path) -> AsyncIterator[Database]:
     """Connected, with one chat `c`."""
     database = Database(f"sqlite:///{path}")
+    await database.connect()
+    await database.write(add_chat)
+    yield database
+    await database.disconnect()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, path: Path) -> str:
+    return f"sqlite:///{path}" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
+async def either(database_url: str) -> AsyncIterator[Units]:
+    """The same on each engine."""
+    database = database_at(database_url)
     await database.connect()
     await database.write(add_chat)
     yield database

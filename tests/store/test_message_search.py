@@ -20,12 +20,13 @@ from backend.store.database import Database
 from backend.store.message_search import SNIPPET_CHARACTERS, Hit, search, snippet
 from backend.store.migrate import migrate
 from backend.store.stems import common_beginning, fold, forms_among, stem, words_of
+from backend.store.units import Units
 from tests.store.conftest import PROJECT, add_chat, add_message, files_with
 
 pytestmark = pytest.mark.anyio
 
 
-async def add_many(database: Database, *contents: str, chat: str = "c") -> list[int]:
+async def add_many(database: Units, *contents: str, chat: str = "c") -> list[int]:
     """Add messages, and a reply at the end: the newest question is no hit of its own."""
 
     async def add(tx: Connection) -> list[int]:
@@ -41,11 +42,11 @@ async def terms(database: Database) -> list[str]:
     return [row["term"] for row in await database.read(lambda tx: tx.fetch_all("SELECT term FROM message_terms"))]
 
 
-async def find(database: Database, query: str, chat: str = "c", limit: int = 20) -> list[Hit]:
+async def find(database: Units, query: str, chat: str = "c", limit: int = 20) -> list[Hit]:
     return await database.read(lambda tx: search(tx, chat, query, limit))
 
 
-async def found(database: Database, query: str) -> list[int]:
+async def found(database: Units, query: str) -> list[int]:
     return [hit.message_id for hit in await find(database, query)]
 
 
@@ -58,60 +59,60 @@ FORMS = [
 ]  # fmt: skip
 
 
-async def test_words_are_found_in_their_forms(database: Database) -> None:
+async def test_words_are_found_in_their_forms(either: Units) -> None:
     for query, content in FORMS:
-        [message] = await add_many(database, content)
-        assert message in await found(database, query), (query, content)
+        [message] = await add_many(either, content)
+        assert message in await found(either, query), (query, content)
 
 
 @pytest.mark.parametrize(
     ("query", "content"), [("study", "a student"), ("sky", "skating"), ("стат", "статистика"), ("задача", "задаток"), ("cat", "category"), ("on", "one")]
 )
-async def test_other_words_that_begin_alike_are_not_found(database: Database, query: str, content: str) -> None:
-    await add_many(database, content)
-    assert await found(database, query) == []
+async def test_other_words_that_begin_alike_are_not_found(either: Units, query: str, content: str) -> None:
+    await add_many(either, content)
+    assert await found(either, query) == []
 
 
-async def test_more_and_rarer_words_are_better_and_then_the_newer(database: Database) -> None:
-    ids = await add_many(database, "the budget of March", "the weather", "the end", "a budget", "budgets for holidays in the south", "the rest")
-    assert (await found(database, "the budget for the holiday"))[0] == ids[4]
-    assert await found(database, "weather") == [ids[1]]
-    same = await add_many(database, "apples", "apples", "apples")
-    assert await found(database, "apple") == same[::-1]
-    assert [hit.message_id for hit in await find(database, "apple", limit=2)] == same[:0:-1]
+async def test_more_and_rarer_words_are_better_and_then_the_newer(either: Units) -> None:
+    ids = await add_many(either, "the budget of March", "the weather", "the end", "a budget", "budgets for holidays in the south", "the rest")
+    assert (await found(either, "the budget for the holiday"))[0] == ids[4]
+    assert await found(either, "weather") == [ids[1]]
+    same = await add_many(either, "apples", "apples", "apples")
+    assert await found(either, "apple") == same[::-1]
+    assert [hit.message_id for hit in await find(either, "apple", limit=2)] == same[:0:-1]
 
 
-async def test_only_this_chats_permanent_messages_are_found(database: Database) -> None:
-    await database.write(lambda tx: add_chat(tx, "d"))
-    await add_many(database, "needle elsewhere", chat="d")
-    shown, hidden, draft, receipt, streaming = await add_many(database, *["needle"] * 5)
+async def test_only_this_chats_permanent_messages_are_found(either: Units) -> None:
+    await either.write(lambda tx: add_chat(tx, "d"))
+    await add_many(either, "needle elsewhere", chat="d")
+    shown, hidden, draft, receipt, streaming = await add_many(either, *["needle"] * 5)
     for message, change in ((hidden, "hidden = 1"), (draft, "is_ephemeral = 1"), (receipt, "role = 'tool'"), (streaming, "status = 'streaming'")):
-        await database.write(lambda tx, message=message, change=change: tx.execute(f"UPDATE chat_messages SET {change} WHERE id = {message}"))  # type: ignore[misc]
-    assert await found(database, "needle") == [shown]
-    await database.write(lambda tx: tx.execute("UPDATE chat_messages SET hidden = 0, is_ephemeral = 0, role = 'user', status = 'complete'"))
-    assert await found(database, "needle") == [streaming, receipt, draft, hidden, shown]
+        await either.write(lambda tx, message=message, change=change: tx.execute(f"UPDATE chat_messages SET {change} WHERE id = {message}"))  # type: ignore[misc]
+    assert await found(either, "needle") == [shown]
+    await either.write(lambda tx: tx.execute("UPDATE chat_messages SET hidden = 0, is_ephemeral = 0, role = 'user', status = 'complete'"))
+    assert await found(either, "needle") == [streaming, receipt, draft, hidden, shown]
 
 
-async def test_the_question_that_is_being_answered_is_no_hit(database: Database) -> None:
-    [earlier] = await add_many(database, "the needle is red")
-    await database.write(lambda tx: add_message(tx, "where was the needle?"))
-    await database.write(lambda tx: tx.execute("INSERT INTO chat_messages (session_id, role, content, created_at) VALUES ('c', 'tool', '[]', '')"))
-    assert await found(database, "needle") == [earlier]
-    await add_many(database)
-    assert len(await found(database, "needle")) == 2
+async def test_the_question_that_is_being_answered_is_no_hit(either: Units) -> None:
+    [earlier] = await add_many(either, "the needle is red")
+    await either.write(lambda tx: add_message(tx, "where was the needle?"))
+    await either.write(lambda tx: tx.execute("INSERT INTO chat_messages (session_id, role, content, created_at) VALUES ('c', 'tool', '[]', '')"))
+    assert await found(either, "needle") == [earlier]
+    await add_many(either)
+    assert len(await found(either, "needle")) == 2
 
 
-async def test_the_index_follows_every_change(database: Database) -> None:
-    [message] = await add_many(database, "first words")
-    await database.write(lambda tx: tx.execute(f"UPDATE chat_messages SET content = 'other thing' WHERE id = {message}"))
-    assert (await found(database, "first"), await found(database, "thing")) == ([], [message])
-    await database.write(lambda tx: tx.execute(f"UPDATE chat_messages SET metrics = '{{}}' WHERE id = {message}"))
-    assert await found(database, "thing") == [message]
+async def test_the_index_follows_every_change(either: Units) -> None:
+    [message] = await add_many(either, "first words")
+    await either.write(lambda tx: tx.execute(f"UPDATE chat_messages SET content = 'other thing' WHERE id = {message}"))
+    assert (await found(either, "first"), await found(either, "thing")) == ([], [message])
+    await either.write(lambda tx: tx.execute(f"UPDATE chat_messages SET metrics = '{{}}' WHERE id = {message}"))
+    assert await found(either, "thing") == [message]
     with pytest.raises(ZeroDivisionError):
-        await database.write(_delete_and_fail)
-    assert await found(database, "thing") == [message]
-    await database.write(lambda tx: tx.execute(f"DELETE FROM chat_messages WHERE id = {message}"))
-    assert await found(database, "thing") == []
+        await either.write(_delete_and_fail)
+    assert await found(either, "thing") == [message]
+    await either.write(lambda tx: tx.execute(f"DELETE FROM chat_messages WHERE id = {message}"))
+    assert await found(either, "thing") == []
 
 
 async def _delete_and_fail(tx: Connection) -> None:
@@ -234,8 +235,8 @@ def test_stems_of_both_languages() -> None:
     assert [common_beginning(word) for word in ("studies", "study", "loving", "отчетами", "i")] == ["stud", "stud", "lov", "отчет", "i"]
 
 
-async def test_odd_queries_find_nothing_and_break_nothing(database: Database) -> None:
-    await add_many(database, "plain text")
+async def test_odd_queries_find_nothing_and_break_nothing(either: Units) -> None:
+    await add_many(either, "plain text")
     for query in ("", "!!!", '"', "NEAR(", "text OR", "^*", "a:b", "'; --", "ь", "İ", "ß", "中文", "e" * 500, " ".join(["word"] * 300)):
-        await find(database, query)
-    assert len(await found(database, 'text" OR (')) == 1
+        await find(either, query)
+    assert len(await found(either, 'text" OR (')) == 1

@@ -1,0 +1,47 @@
+"""Statements with named values on PostgreSQL, which numbers them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from backend.store.connection import Connection, Row
+
+# Strings and casts are passed over.
+_NAMED = re.compile(r"'(?:[^']|'')*'|::|:([a-z_]\w*)")
+
+
+@lru_cache(maxsize=1000)
+def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    """The statement with `$1` for the first name that stands in it, and the names in that order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name is None:
+            return found.group()
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    return _NAMED.sub(number, sql), tuple(names)
+
+
+class PostgresConnection(Connection):
+    is_postgres = True
+
+    async def fetch_all(self, sql: str, values: Row | None = None) -> list[dict[str, Any]]:
+        return [dict(row) for row in await self._driver.fetch(*_arguments(sql, values))]
+
+    async def fetch_value(self, sql: str, values: Row | None = None) -> Any:
+        return await self._driver.fetchval(*_arguments(sql, values))
+
+    async def execute(self, sql: str, values: Row | None = None) -> int:
+        outcome = (await self._driver.execute(*_arguments(sql, values))).split()  # such as INSERT 0 1, UPDATE 3
+        return int(outcome[-1]) if outcome[-1].isdigit() else -1
+
+
+def _arguments(sql: str, values: Row | None) -> list[Any]:
+    statement, names = numbered(sql)
+    return [statement, *((values or {})[name] for name in names)]

@@ -1,0 +1,139 @@
+"""The pool of connections to PostgreSQL and the units of work that run on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import asyncpg
+import databases
+
+from backend.errors import StoreError
+from backend.store import schema
+from backend.store.connection import Connection
+from backend.store.postgres.connection import PostgresConnection
+from backend.store.postgres.migrate import migrate
+from backend.store.postgres.server import ANSWER_SECONDS, CONNECT_SECONDS, ERRORS, SETTINGS, place, store_error
+from backend.store.units import to_its_end
+
+T = TypeVar("T")
+
+READERS = 4
+# Beside the readers: the writer, and a vacuum.
+CONNECTIONS = READERS + 2
+
+# Another process's doing; the same unit finds a new state when it runs again.
+_PASSING = (asyncpg.UniqueViolationError, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.InvalidCachedStatementError)
+
+VACUUM_SECONDS = 3_600
+
+
+class PostgresDatabase:
+    """One PostgreSQL database, which other processes may use at the same time."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._pool: databases.Database | None = None
+        self._writers_turn = asyncio.Lock()
+        self._readers = asyncio.Semaphore(READERS)
+        self._units: set[asyncio.Task[Any]] = set()
+        self._vacuuming: asyncio.Task[None] | None = None
+        self._is_vacuumed = True
+
+    async def connect(self) -> None:
+        try:
+            await to_its_end(asyncio.create_task(self._open()))
+        except asyncio.CancelledError:
+            await self.disconnect()
+            raise
+
+    async def disconnect(self) -> None:
+        pool, self._pool = self._pool, None
+        if self._vacuuming is not None:
+            self._vacuuming.cancel()
+            await asyncio.wait([self._vacuuming])
+            self._vacuuming = None
+        while self._units:
+            await asyncio.wait(self._units)
+        if pool is not None:
+            await to_its_end(asyncio.create_task(pool.disconnect()))
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        return await self._run(lambda pool: self._read(pool, work))
+
+    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
+        return await self._run(lambda pool: self._write(pool, work, then))
+
+    async def scrub(self) -> bool:
+        """Have deleted rows and their words taken out of tables and indexes, in the background: it may take long and blocks nobody."""
+        self._is_vacuumed = False
+        if self._pool is not None and (self._vacuuming is None or self._vacuuming.done()):
+            self._vacuuming = asyncio.create_task(self._vacuum(self._pool))
+        return False
+
+    async def check(self) -> bool:
+        try:
+            return bool(await self.read(lambda tx: tx.fetch_value("SELECT COUNT(*) FROM alembic_version")))
+        except (StoreError, *ERRORS):
+            return False
+
+    async def _open(self) -> None:
+        await migrate(self._url)
+        pool = databases.Database(
+            self._url, min_size=1, max_size=CONNECTIONS, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, server_settings=SETTINGS
+        )
+        try:
+            await pool.connect()
+        except ERRORS as error:
+            raise store_error(error, place(self._url)) or error from error
+        self._pool = pool
+
+    async def _run(self, start: Callable[[databases.Database], Coroutine[Any, Any, T]]) -> T:
+        """Run a unit as a task of its own: one that is cancelled in the middle would never give its connection back."""
+        if self._pool is None:
+            raise StoreError("The database is closed; start the server again.")
+        task = asyncio.create_task(start(self._pool))
+        self._units.add(task)
+        task.add_done_callback(self._units.discard)
+        try:
+            return await to_its_end(task)
+        except ERRORS as error:
+            raise store_error(error) or error from error
+
+    async def _read(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]]) -> T:
+        async with self._readers:
+            return await _transaction(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)
+
+    async def _write(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
+        async with self._writers_turn:
+            try:
+                result = await _transaction(pool, "BEGIN", work)
+            except _PASSING:
+                result = await _transaction(pool, "BEGIN", work)
+            if then is not None:
+                then(result)
+            return result
+
+    async def _vacuum(self, pool: databases.Database) -> None:
+        while not self._is_vacuumed:
+            self._is_vacuumed = True
+            with suppress(*ERRORS):  # PostgreSQL does it by itself too, later
+                async with pool.connection() as held:
+                    await held.raw_connection.execute("SET statement_timeout = 0")
+                    await held.raw_connection.execute(f"VACUUM (SKIP_LOCKED) {', '.join(schema.TABLES)}", timeout=VACUUM_SECONDS)
+
+
+async def _transaction(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    async with pool.connection() as held:
+        driver: Any = held.raw_connection
+        try:
+            await driver.execute(begin)
+            result = await work(PostgresConnection(driver))
+            await driver.execute("COMMIT")
+        except BaseException:
+            with suppress(*ERRORS):  # a lost connection has rolled back already
+                await driver.execute("ROLLBACK")
+            raise
+        return result

@@ -1,0 +1,73 @@
+"""Bringing a PostgreSQL database to the newest schema, in one transaction or not at all, by one process at a time."""
+
+from __future__ import annotations
+
+import logging
+
+import sqlalchemy
+from alembic import command
+from alembic.config import Config
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from backend.errors import StoreError
+from backend.store import schema
+from backend.store.postgres.server import CONNECT_SECONDS, SETTINGS, place, store_error
+
+logger = logging.getLogger(__name__)
+
+# Its lock keeps those out that start at the same time. They wait for it, however long the rows of a large database take.
+_LOCK_KEY = schema.APPLICATION_ID
+_PATIENT = {**SETTINGS, "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+
+
+async def migrate(url: str) -> None:
+    """Bring the database to the newest schema. Raises StoreError; then it is as it was.
+
+    A database must be empty or our own: nothing of another program is taken over.
+    """
+    name = place(url)
+    engine = create_async_engine(
+        url.replace("postgresql://", "postgresql+asyncpg://", 1),
+        poolclass=sqlalchemy.NullPool,
+        connect_args={"timeout": CONNECT_SECONDS, "server_settings": _PATIENT},
+    )
+    try:
+        async with engine.begin() as connection:
+            await connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            await connection.run_sync(_upgrade, name)
+    except sqlalchemy.exc.DBAPIError as error:
+        cause = error.orig.__cause__ if error.orig is not None else None
+        raise store_error(cause or error, name) or error from error
+    except OSError as error:
+        raise store_error(error, name) or error from error
+    finally:
+        await engine.dispose()
+
+
+def _upgrade(connection: sqlalchemy.Connection, name: str) -> None:
+    version, newest = _version_of(connection, name), schema.newest_version()
+    if version == newest:
+        return
+    if version != schema.EMPTY:
+        logger.info("%s is brought from schema %s to %s", name, version, newest)
+    config = Config()
+    config.set_main_option("script_location", str(schema.MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _version_of(connection: sqlalchemy.Connection, name: str) -> str:
+    """A known version or EMPTY. Raises StoreError for a database that can't be ours."""
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    if encoding != "UTF8":
+        raise StoreError(f"{name} has the encoding {encoding}; make one by CREATE DATABASE … ENCODING 'UTF8'.")
+    tables = set(connection.exec_driver_sql("SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace").scalars())
+    if not tables:
+        return schema.EMPTY
+    mark = connection.exec_driver_sql("SELECT obj_description(to_regclass('chats'), 'pg_class')").scalar()
+    if "alembic_version" not in tables or mark != schema.POSTGRES_MARK:
+        raise StoreError(f"{name} belongs to another program; set CLEANROOM_DATABASE_URL to an empty one.")
+    version = str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
+    if version not in schema.known_versions():
+        raise StoreError(f"{name} has schema {version}, and this Cleanroom knows {schema.newest_version()} at most; start a newer Cleanroom.")
+    return version

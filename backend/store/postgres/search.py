@@ -1,0 +1,81 @@
+"""Full text on PostgreSQL: the words of a query as its own text search reads them.
+
+The index holds each word as it is and its stem. Stems are of both languages, so that a word's other forms are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from backend.store.connection import Connection
+from backend.store.stems import WORD, fold, stem
+
+MAX_WORDS = 16
+# Weighing a message reads its whole text. Of those that match, the newest are weighed.
+MAX_WEIGHED = 200
+MIN_BEGINNING = 2
+
+# What the index holds, word for word: PostgreSQL uses it for no other condition.
+_INDEXED = "is_ephemeral = 0 AND role IN ('user', 'assistant') AND status <> 'streaming'"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word in any form, or words in a row; the last one may be the beginning of one that is being typed."""
+
+    words: tuple[str, ...]
+    is_typed: bool = False
+    is_phrase: bool = False
+
+    def expression(self, number: int) -> str:
+        """A tsquery over the value `:term{number}`."""
+        as_it_is = f"to_tsquery('simple', :term{number})"
+        return as_it_is if self.is_phrase else f"({as_it_is} || to_tsquery('russian', :word{number}))"
+
+    def values(self, number: int) -> dict[str, str]:
+        """Words are letters and digits, so that nothing of them is an operator. Weight A tells words in their places from stems."""
+        marks = "A" if self.is_phrase else ""
+        last = f"{self.words[-1]}:{'*' if self.is_typed else ''}{marks}".rstrip(":")
+        words = [*(f"{word}:{marks}" for word in self.words[:-1]), last]
+        return {f"term{number}": " <-> ".join(words)} | ({} if self.is_phrase else {f"word{number}": self.words[0]})
+
+    def forms(self, text: str) -> set[str]:
+        """Those words of a text that the term means."""
+        stems = {stem(word) for word in self.words}
+        return {word for word in WORD.findall(fold(text)) if word in self.words or (not self.is_phrase and stem(word) in stems)}
+
+
+def terms_of(query: str) -> list[Term]:
+    """A query's words and phrases as a person types them; a quote that isn't closed yet goes to the end."""
+    terms: list[Term] = []
+    parts = query.split('"')
+    for number, part in enumerate(parts):
+        words = WORD.findall(fold(part))[:MAX_WORDS]
+        is_typed = number == len(parts) - 1 and bool(words) and fold(part).endswith(words[-1]) and len(words[-1]) >= MIN_BEGINNING
+        if number % 2 == 0:
+            terms += [Term((word,), is_typed and i == len(words) - 1) for i, word in enumerate(words)]
+        elif words:
+            terms.append(Term(tuple(words), is_typed, is_phrase=True))
+    return list(dict.fromkeys(terms))[:MAX_WORDS]
+
+
+async def matching(tx: Connection, terms: Sequence[Term], operator: str, condition: str, values: dict[str, Any], limit: int) -> list[dict[str, Any]]:
+    """The messages with all of the terms (`&&`) or any (`||`) that meet the condition, best first, with their chat's title."""
+    expressions = [term.expression(number) for number, term in enumerate(terms)]
+    met = " + ".join(f"(words @@ {expression})::int" for expression in expressions)
+    return await tx.fetch_all(
+        f"""
+        WITH asked AS MATERIALIZED (SELECT {f" {operator} ".join(expressions)} AS query),
+        found AS MATERIALIZED (
+            SELECT id FROM chat_messages WHERE {_INDEXED} AND message_words(content) @@ (SELECT query FROM asked) AND {condition}
+        ),
+        newest AS MATERIALIZED (SELECT id FROM found ORDER BY id DESC LIMIT :weighed),
+        read AS MATERIALIZED (SELECT id, message_words(content) AS words FROM newest JOIN chat_messages USING (id))
+        SELECT message.id, role, content, message.created_at, session_id, title
+        FROM read JOIN chat_messages AS message ON message.id = read.id JOIN chats ON chats.id = session_id
+        ORDER BY {met} DESC, ts_rank(words, (SELECT query FROM asked), 1) DESC, message.id DESC LIMIT :limit
+        """,
+        {**values, **{name: value for number, term in enumerate(terms) for name, value in term.values(number).items()}, "weighed": MAX_WEIGHED, "limit": limit},
+    )

@@ -1,0 +1,52 @@
+"""What services know of a database, whichever engine it is: units of work, each in a transaction of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+from backend.store.connection import Connection
+
+T = TypeVar("T")
+
+
+class Units(Protocol):
+    """A database between `connect` and `disconnect`."""
+
+    async def connect(self) -> None:
+        """Bring it to the newest schema and open it. Raises StoreError, with nothing left open."""
+
+    async def disconnect(self) -> None:
+        """Wait for the units under way, and close everything."""
+
+    async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run `work` on a reader in one snapshot of the database."""
+
+    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
+        """Run `work` in a transaction of its own; an exception rolls it back.
+
+        `then` is called with the result after the commit and before this process's next writer starts, so what it
+        publishes has the order of the commits. A unit that began ends: a caller that is cancelled
+        waits for it. A unit must not start another one and wait for that. It may be run a second time when another
+        process was in its way, so that all it does is in its transaction.
+        """
+
+    async def scrub(self) -> bool:
+        """Take deleted text out of what the database keeps. False when it goes on in the background."""
+
+    async def check(self) -> bool:
+        """Whether the database answers."""
+
+
+async def to_its_end(task: asyncio.Task[T]) -> T:
+    """Wait for `task` even when the caller is cancelled meanwhile; then the caller's cancellation goes on."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled from (None if task.cancelled() else task.exception())
+    return task.result()
