@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from backend import pages
 from backend.access import AccessControl, has_login
@@ -18,6 +19,7 @@ from backend.commands import Commands
 from backend.connection import Connection, serve
 from backend.embedded.process import EmbeddedProcess
 from backend.hub import Hub
+from backend.identity import Identity
 from backend.llm import tools
 from backend.llm.backend import ModelBackend
 from backend.llm.core.registry import Registry
@@ -35,6 +37,7 @@ from backend.services.facts import Facts
 from backend.services.forks import Forks
 from backend.services.journal import Journal
 from backend.services.models import Models
+from backend.services.ownership import Ownership
 from backend.services.prompting import Prompting
 from backend.services.pulls import Pulls
 from backend.services.receipt_rows import ReceiptRows
@@ -117,6 +120,7 @@ def create_app(settings: Settings) -> Starlette:
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
     models = Models(backend, journal, Pulls(backend, journal, clock))
     commands = Commands(
+        ownership=Ownership(journal),
         chats=chats,
         archives=Archives(journal, chat_rows, chats, clock, settings.max_message_bytes),
         forks=Forks(journal, chat_rows, chats, clock),
@@ -138,6 +142,7 @@ def create_app(settings: Settings) -> Starlette:
             "max_message_bytes": settings.max_message_bytes,
             "max_frame_bytes": frame_bytes(settings),
             "login": has_login(settings.access_token),
+            "user": connection.user or None,
         }
 
         def attach(found: list[Chat]) -> None:
@@ -146,7 +151,7 @@ def create_app(settings: Settings) -> Starlette:
             connection.outbox.put_reply(encode_welcome(values))
             hub.attach(connection.outbox)
 
-        await chats.list_all(attach)
+        await chats.list_all(connection.user, attach)
 
     async def socket(websocket: WebSocket) -> None:
         with models.watched(), metrics.sockets.track_inprogress():
@@ -189,5 +194,8 @@ def create_app(settings: Settings) -> Starlette:
     )
     served = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", figures)]
     routes = [*served, WebSocketRoute("/ws", socket), *pages.routes()]
+    identity = [Middleware(Identity, header=settings.identity_header, proxies=settings.trusted_proxies)]
+    if settings.identity_header is not None:  # once the proxy is known by its own address, its word on the client's counts
+        identity.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=[str(network) for network in settings.trusted_proxies]))
     access = Middleware(AccessControl, token=settings.access_token)
-    return Starlette(routes=routes, middleware=[guard, access], lifespan=lifespan)
+    return Starlette(routes=routes, middleware=[guard, *identity, access], lifespan=lifespan)

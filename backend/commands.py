@@ -16,6 +16,7 @@ from backend.services.contexts import Contexts
 from backend.services.facts import Facts
 from backend.services.forks import Forks
 from backend.services.models import Models
+from backend.services.ownership import Ownership
 from backend.services.search import Search
 from backend.services.turns import Turns
 from backend.services.variants import Variants
@@ -25,6 +26,7 @@ from backend.services.variants import Variants
 class Commands:
     """What commands act on."""
 
+    ownership: Ownership
     chats: Chats
     archives: Archives
     forks: Forks
@@ -37,12 +39,13 @@ class Commands:
     registry: Registry
 
     async def dispatch(self, connection: Connection, command: protocol.Command) -> Result | None:
-        """Carry out a command; its result, or None when it has replied by itself."""
+        """Carry out a command on what is the user's own; its result, or None when it has replied by itself."""
+        await self.ownership.check(connection.user, command)
         return await _HANDLERS[type(command)](self, connection, command)
 
 
-async def chat_create(commands: Commands, _: Connection, command: protocol.ChatCreate) -> Result:
-    return {"chat": await commands.chats.create(command.title, command.model, command.client_id, temporary=command.temporary)}
+async def chat_create(commands: Commands, connection: Connection, command: protocol.ChatCreate) -> Result:
+    return {"chat": await commands.chats.create(connection.user, command.title, command.model, command.client_id, temporary=command.temporary)}
 
 
 async def chat_rename(commands: Commands, _: Connection, command: protocol.ChatRename) -> Result:
@@ -66,7 +69,6 @@ async def chat_delete(commands: Commands, _: Connection, command: protocol.ChatD
 async def chat_open(commands: Commands, connection: Connection, command: protocol.ChatOpen) -> None:
     """Subscribe: the missed events when the log still has them, else a snapshot. The reply goes first."""
     hub, outbox, chat_id = connection.hub, connection.outbox, command.chat_id
-    await commands.chats.exists(chat_id)
     missed = hub.missed(chat_id, command.epoch, command.after_seq)
     if missed is not None:
         connection.reply(command, {"epoch": hub.epoch, "seq": hub.seq(chat_id), "resumed": True})
@@ -92,8 +94,8 @@ async def chat_history(commands: Commands, _: Connection, command: protocol.Chat
     return {"messages": page, "has_more": has_more}
 
 
-async def chat_search(commands: Commands, _: Connection, command: protocol.ChatSearch) -> Result:
-    return {"hits": await commands.search.search(command.query, command.chat_id, command.limit)}
+async def chat_search(commands: Commands, connection: Connection, command: protocol.ChatSearch) -> Result:
+    return {"hits": await commands.search.search(connection.user, command.query, command.chat_id, command.limit)}
 
 
 async def chat_export(commands: Commands, _: Connection, command: protocol.ChatExport) -> Result:
@@ -101,12 +103,12 @@ async def chat_export(commands: Commands, _: Connection, command: protocol.ChatE
     return {"filename": filename, "content": content}
 
 
-async def chat_import(commands: Commands, _: Connection, command: protocol.ChatImport) -> Result:
-    return await commands.archives.take_in(command.content)
+async def chat_import(commands: Commands, connection: Connection, command: protocol.ChatImport) -> Result:
+    return await commands.archives.take_in(connection.user, command.content)
 
 
-async def chat_fork(commands: Commands, _: Connection, command: protocol.ChatFork) -> Result:
-    return {"chat": await commands.forks.fork(command.chat_id, command.message_id, command.client_id)}
+async def chat_fork(commands: Commands, connection: Connection, command: protocol.ChatFork) -> Result:
+    return {"chat": await commands.forks.fork(connection.user, command.chat_id, command.message_id, command.client_id)}
 
 
 async def message_send(commands: Commands, _: Connection, command: protocol.MessageSend) -> Result:
@@ -128,7 +130,6 @@ async def message_variant(commands: Commands, _: Connection, command: protocol.M
 
 
 async def turn_stop(commands: Commands, _: Connection, command: protocol.TurnStop) -> Result:
-    await commands.chats.exists(command.chat_id)
     await commands.turns.stop(command.chat_id)
     return {}
 

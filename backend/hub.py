@@ -77,9 +77,10 @@ class _Deltas:
 
 
 class Outbox:
-    """The frames that wait for one socket, in order. It closes itself when they grow too many."""
+    """The frames that wait for one socket, in order. It closes itself when they grow too many. `user` is whose socket it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "") -> None:
+        self.user = user
         self._frames: deque[_Frame | _Deltas] = deque()
         # The newest waiting frame of each chat, when the chat's next delta may join it.
         self._growing: dict[str, _Deltas] = {}
@@ -218,11 +219,12 @@ class Hub:
         for outbox in self._watchers.get(event.chat_id, ()):
             outbox.put_event(event, frame)
 
-    def broadcast(self, event: BaseModel) -> None:
-        """Queue an event without a number for every socket."""
+    def broadcast(self, event: BaseModel, user: str | None = None) -> None:
+        """Queue an event without a number for every socket of a user; None: for every socket."""
         frame = event.model_dump_json()
         for outbox in self._outboxes:
-            outbox.put_frame(frame)
+            if user is None or outbox.user == user:
+                outbox.put_frame(frame)
 
     def seq(self, chat_id: str) -> int:
         """The number of the chat's newest event; 0 before the first."""

@@ -12,6 +12,8 @@ from backend.settings import Settings
 from backend.store import chats
 from backend.store.connection import Connection
 
+NO_CHAT = "This chat does not exist, or was deleted."
+
 # A title made from the first message; longer ones are cut on a word.
 TITLE_CHARACTERS = 60
 
@@ -34,9 +36,9 @@ class ChatRows:
         """The row as it is in the table. Raises NotFound."""
         return _found(await chats.get(tx, chat_id))
 
-    async def list_all(self, tx: Connection, running: Callable[[str], bool]) -> list[Chat]:
-        """Every chat as the person gets it: pinned ones first, then by last use."""
-        return [to_chat(self._filled(row), turn_running=running(row["id"])) for row in await chats.list_all(tx)]
+    async def list_all(self, tx: Connection, owner: str, running: Callable[[str], bool]) -> list[Chat]:
+        """Every chat of a user as the person gets it: pinned ones first, then by last use."""
+        return [to_chat(self._filled(row), turn_running=running(row["id"])) for row in await chats.list_all(tx, owner)]
 
     async def wire(self, tx: Connection, chat_id: str, *, turn_running: bool) -> Chat:
         return to_chat(await self.get(tx, chat_id), turn_running=turn_running)
@@ -48,7 +50,7 @@ class ChatRows:
 
 def _found(row: dict[str, Any] | None) -> dict[str, Any]:
     if row is None:
-        raise NotFound("This chat does not exist, or was deleted.")
+        raise NotFound(NO_CHAT)
     return row
 
 

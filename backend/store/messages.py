@@ -82,6 +82,15 @@ async def update(tx: Connection, message_id: int, **columns: object) -> dict[str
     return await tx.fetch_one(f"UPDATE chat_messages SET {assignments} WHERE id = :id RETURNING *", {**columns, "id": message_id})
 
 
+async def is_owned(tx: Connection, owner: str, message_id: int) -> bool:
+    """Whether there is such a message, in a chat of the user's."""
+    row = await tx.fetch_one(
+        "SELECT 1 FROM chat_messages JOIN chats ON chats.id = session_id WHERE chat_messages.id = :id AND owner = :owner",
+        {"id": message_id, "owner": owner},
+    )
+    return row is not None
+
+
 async def get_by_client_id(tx: Connection, session_id: str, client_id: str) -> dict[str, Any] | None:
     return await tx.fetch_one(
         "SELECT * FROM chat_messages WHERE session_id = :session_id AND client_id = :client_id",
