@@ -69,11 +69,11 @@ async def paused_call(client: Client, fake: FakeOllama) -> tuple[str, str]:
     """A chat whose turn waits for Allow or Deny, and the call's id."""
     chat = await client.new_chat()
     await client.ok("chat.update", chat_id=chat, approval="before")
-    fake.script(script.tool_call("task_add", {"title": "waits"}))
+    fake.script(script.call("task_add", {"title": "waits"}))
     await client.ok("message.send", chat_id=chat, client_id="p", text="x")
     await client.event("turn.waiting", lambda event: event["chat_id"] == chat and event["reason"] == "approval")
-    asked = next(message for message in await client.messages(chat) if message.get("card", {}).get("call_id"))
-    return chat, str(asked["card"]["call_id"])
+    asked = next(message for message in await client.messages(chat) if message.get("card", {}).get("approval"))
+    return chat, str(asked["card"]["approval"]["call_id"])
 
 
 def told(reply: Json) -> Json:
@@ -94,7 +94,7 @@ async def test_ids_of_another_user_are_answered_as_ids_of_nothing_by_every_comma
         mine = await ben.new_chat(title="mine")
         assert {kind for kind in KINDS if not ids_in(kind)} == NAMING_NOTHING
         before, heard = anns_rows(tmp_path), len(ann.events)
-        for kind in sorted(set(KINDS) - NAMING_NOTHING - {"chat.delete"}) + ["chat.delete"]:
+        for kind in [*sorted(set(KINDS) - NAMING_NOTHING - {"chat.delete"}), "chat.delete"]:
             names = ids_in(kind)
             values = {**VALUES, "answer": ANSWERS.get(kind)}
             for own in [(), ("chat_id",)] if "chat_id" in names and len(names) > 1 else [()]:
