@@ -180,6 +180,8 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
+            if name in cls.model_fields:  # a default was checked, which has no variable
+                name = str(cls.model_fields[name].alias)
             given = name if name in SECRETS or name not in values else f"{name}={values[name]!r}"
             raise SettingsError(f"{given} can't be used: it {_reason(name, first['msg'])}.") from None
 
