@@ -93,6 +93,7 @@ def configure(app: Starlette, settings: Settings) -> uvicorn.Config:
         log_config=None,  # its records go where ours go
         log_level="warning",
         server_header=False,
+        proxy_headers=settings.identity_header is None,  # it would put a header's address in the place of the proxy's own
     )
 
 

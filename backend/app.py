@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from backend import pages
 from backend.access import AccessControl, has_login
 from backend.commands import Commands
 from backend.connection import Connection, serve
 from backend.embedded.process import EmbeddedProcess
+from backend.identity import Identity
 from backend.llm import tools
 from backend.llm.backend import ModelBackend
 from backend.llm.core.registry import Registry
@@ -36,6 +38,7 @@ from backend.services.facts import Facts
 from backend.services.forks import Forks
 from backend.services.journal import Journal
 from backend.services.models import Models
+from backend.services.ownership import Ownership
 from backend.services.prompting import Prompting
 from backend.services.pulls import Pulls
 from backend.services.receipt_rows import ReceiptRows
@@ -121,7 +124,9 @@ def create_app(settings: Settings) -> Starlette:
     temporary = TemporaryChats(journal, replicas, chats, clock)
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
     models = Models(backend, journal, Pulls(backend, journal, clock))
+    ownership = Ownership(journal)
     commands = Commands(
+        ownership=ownership,
         chats=chats,
         archives=Archives(journal, chat_rows, chats, clock, settings.max_message_bytes),
         forks=Forks(journal, chat_rows, chats, clock),
@@ -134,7 +139,7 @@ def create_app(settings: Settings) -> Starlette:
         registry=registry,
     )
 
-    dispatch = replicas.route(recovery, commands.dispatch, commands.chat_of)
+    dispatch = replicas.route(recovery, commands.dispatch, ownership.chat_of)
 
     async def welcome(connection: Connection) -> None:
         """Send what a page needs to begin, and let no event slip between that and the first one."""
@@ -145,10 +150,11 @@ def create_app(settings: Settings) -> Starlette:
             "max_message_bytes": settings.max_message_bytes,
             "max_frame_bytes": frame_bytes(settings),
             "login": has_login(settings.access_token),
+            "user": connection.user or None,
         }
 
         hub.attach(connection.outbox)  # before the list is read: what changes meanwhile waits behind the first frame
-        shown = {"chats": await chats.list_all(), **models.describe(), "pulls": models.pulls()}
+        shown = {"chats": await chats.list_all(connection.user), **models.describe(), "pulls": models.pulls()}
         values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, **shown, "settings": limits}
         connection.outbox.put_first(encode_welcome(values))
 
@@ -194,8 +200,11 @@ def create_app(settings: Settings) -> Starlette:
     )
     served = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", figures)]
     routes = [*served, WebSocketRoute("/ws", socket), *pages.routes()]
+    identity = [Middleware(Identity, header=settings.identity_header, proxies=settings.trusted_proxies)]
+    if settings.identity_header is not None:  # once the proxy is known by its own address, its word on the client's counts
+        identity.append(Middleware(ProxyHeadersMiddleware, trusted_hosts=[str(network) for network in settings.trusted_proxies]))
     access = Middleware(AccessControl, token=settings.access_token)
-    return Starlette(routes=routes, middleware=[guard, access], lifespan=lifespan)
+    return Starlette(routes=routes, middleware=[guard, *identity, access], lifespan=lifespan)
 
 
 def _replicas(settings: Settings) -> Replicas:

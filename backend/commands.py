@@ -16,6 +16,7 @@ from backend.services.contexts import Contexts
 from backend.services.facts import Facts
 from backend.services.forks import Forks
 from backend.services.models import Models
+from backend.services.ownership import Ownership
 from backend.services.search import Search
 from backend.services.turns import Turns
 from backend.services.variants import Variants
@@ -25,6 +26,7 @@ from backend.services.variants import Variants
 class Commands:
     """What commands act on."""
 
+    ownership: Ownership
     chats: Chats
     archives: Archives
     forks: Forks
@@ -36,22 +38,14 @@ class Commands:
     facts: Facts
     registry: Registry
 
-    async def chat_of(self, command: protocol.Command) -> str | None:
-        """The chat that a command is for; None when it is for none. Raises NotFound when there is no such chat or message."""
-        if isinstance(command, protocol.MessageEdit | protocol.MessageHide | protocol.MessageVariant):
-            return await self.chats.of_message(command.message_id)
-        chat_id: str | None = getattr(command, "chat_id", None)
-        if chat_id is not None:
-            await self.chats.exists(chat_id)
-        return chat_id
-
     async def dispatch(self, connection: Connection, command: protocol.Command) -> Result | None:
-        """Carry out a command; its result, or None when it has replied by itself."""
+        """Carry out a command on what is the user's own; its result, or None when it has replied by itself."""
+        await self.ownership.chat_of(connection.user, command)
         return await _HANDLERS[type(command)](self, connection, command)
 
 
-async def chat_create(commands: Commands, _: Connection, command: protocol.ChatCreate) -> Result:
-    return {"chat": await commands.chats.create(command.title, command.model, command.client_id, temporary=command.temporary)}
+async def chat_create(commands: Commands, connection: Connection, command: protocol.ChatCreate) -> Result:
+    return {"chat": await commands.chats.create(connection.user, command.title, command.model, command.client_id, temporary=command.temporary)}
 
 
 async def chat_rename(commands: Commands, _: Connection, command: protocol.ChatRename) -> Result:
@@ -75,7 +69,6 @@ async def chat_delete(commands: Commands, _: Connection, command: protocol.ChatD
 async def chat_open(commands: Commands, connection: Connection, command: protocol.ChatOpen) -> None:
     """Subscribe: the missed events when the log still has them, else a snapshot. The reply goes first."""
     hub, outbox, chat_id = connection.hub, connection.outbox, command.chat_id
-    await commands.chats.exists(chat_id)
 
     def resumed(newest: int) -> None:
         connection.reply(command, {"epoch": hub.epoch, "seq": newest, "resumed": True})
@@ -100,8 +93,8 @@ async def chat_history(commands: Commands, _: Connection, command: protocol.Chat
     return {"messages": page, "has_more": has_more}
 
 
-async def chat_search(commands: Commands, _: Connection, command: protocol.ChatSearch) -> Result:
-    return {"hits": await commands.search.search(command.query, command.chat_id, command.limit)}
+async def chat_search(commands: Commands, connection: Connection, command: protocol.ChatSearch) -> Result:
+    return {"hits": await commands.search.search(connection.user, command.query, command.chat_id, command.limit)}
 
 
 async def chat_export(commands: Commands, _: Connection, command: protocol.ChatExport) -> Result:
@@ -109,12 +102,12 @@ async def chat_export(commands: Commands, _: Connection, command: protocol.ChatE
     return {"filename": filename, "content": content}
 
 
-async def chat_import(commands: Commands, _: Connection, command: protocol.ChatImport) -> Result:
-    return await commands.archives.take_in(command.content)
+async def chat_import(commands: Commands, connection: Connection, command: protocol.ChatImport) -> Result:
+    return await commands.archives.take_in(connection.user, command.content)
 
 
-async def chat_fork(commands: Commands, _: Connection, command: protocol.ChatFork) -> Result:
-    return {"chat": await commands.forks.fork(command.chat_id, command.message_id, command.client_id)}
+async def chat_fork(commands: Commands, connection: Connection, command: protocol.ChatFork) -> Result:
+    return {"chat": await commands.forks.fork(connection.user, command.chat_id, command.message_id, command.client_id)}
 
 
 async def message_send(commands: Commands, _: Connection, command: protocol.MessageSend) -> Result:
@@ -136,7 +129,6 @@ async def message_variant(commands: Commands, _: Connection, command: protocol.M
 
 
 async def turn_stop(commands: Commands, _: Connection, command: protocol.TurnStop) -> Result:
-    await commands.chats.exists(command.chat_id)
     await commands.turns.stop(command.chat_id)
     return {}
 

@@ -29,11 +29,12 @@ Dispatch = Callable[["Connection", Command], Awaitable[Result | None]]
 
 
 class Connection:
-    """What a command may do with the socket that it came from."""
+    """What a command may do with the socket that it came from, and whose that is."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, user: str) -> None:
         self.hub = hub
-        self.outbox = Outbox()
+        self.user = user
+        self.outbox = Outbox(user)
 
     def reply(self, command: Command, result: Result) -> None:
         """Answer a command now, before what the caller queues next."""
@@ -43,7 +44,7 @@ class Connection:
 async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], Awaitable[None]], dispatch: Dispatch) -> None:
     """Accept the socket and serve it until either side ends it. `welcome` sends the first frame and attaches it to the hub."""
     await websocket.accept()
-    connection = Connection(hub)
+    connection = Connection(hub, websocket.scope["user"])
     try:
         await welcome(connection)
         async with asyncio.TaskGroup() as tasks:

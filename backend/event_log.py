@@ -32,8 +32,8 @@ class EventLog(Protocol):
     def append(self, chat_id: str, event: Logged) -> None:
         """Keep the event that follows the newest one."""
 
-    def broadcast(self, frame: str) -> None:
-        """Have the other replicas, if there are any, tell all their sockets too."""
+    def broadcast(self, frame: str, user: str | None) -> None:
+        """Have the other replicas, if there are any, tell the user's sockets too; None: all of them."""
 
     async def follow(self, chat_id: str) -> None:
         """Hear the chat's events from now on, whoever publishes them."""
@@ -94,7 +94,7 @@ class MemoryLog:
         chat = self._chats.get(chat_id)
         return chat.events[0].seq if chat and chat.events else self.newest(chat_id) + 1
 
-    def broadcast(self, frame: str) -> None:
+    def broadcast(self, frame: str, user: str | None) -> None:
         """There is nobody else."""
 
     async def follow(self, chat_id: str) -> None:

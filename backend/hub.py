@@ -74,9 +74,10 @@ class _Deltas:
 
 
 class Outbox:
-    """The frames that wait for one socket, in order. It closes itself when they grow too many."""
+    """The frames that wait for one socket, in order. It closes itself when they grow too many. `user` is whose socket it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "") -> None:
+        self.user = user
         self._frames: deque[_Frame | _Deltas] = deque()
         # The newest waiting frame of each chat, when the chat's next delta may join it.
         self._growing: dict[str, _Deltas] = {}
@@ -271,16 +272,17 @@ class Hub:
                 outbox.end_deltas(chat_id)
                 outbox.put_frame(heard.frame)
 
-    def broadcast(self, event: BaseModel) -> None:
-        """Queue an event without a number for every socket, those of the other replicas too."""
+    def broadcast(self, event: BaseModel, user: str | None = None) -> None:
+        """Queue an event without a number for every socket of a user, those of the other replicas too; None: for every socket."""
         frame = event.model_dump_json()
-        self.tell_all(frame)
-        self.log.broadcast(frame)
+        self.tell_all(frame, user)
+        self.log.broadcast(frame, user)
 
-    def tell_all(self, frame: str) -> None:
-        """Queue a frame for every socket of this process."""
+    def tell_all(self, frame: str, user: str | None = None) -> None:
+        """Queue a frame in the same way for the sockets of this process alone."""
         for outbox in self._outboxes:
-            outbox.put_frame(frame)
+            if user is None or outbox.user == user:
+                outbox.put_frame(frame)
 
     def send_away(self) -> None:
         """Close every socket: its page comes back at once, and is told what it missed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import json
 from collections.abc import Awaitable, Callable
 from os import PathLike, stat_result
@@ -31,6 +32,7 @@ KINDS = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg
 
 _IMPORT_MAP_OPENING = '<script type="importmap">'
 _NO_LANGUAGES = 'data-languages=""'
+_NO_USER = 'data-user=""'
 
 
 def import_map() -> str:
@@ -85,12 +87,13 @@ def _file(url: str, path: Path) -> Route:
 
 
 def _page() -> Route:
-    """index.html, told which languages there are: one for each file of js/i18n."""
+    """index.html, told which languages there are, one for each file of js/i18n, and who asks for it."""
     folder = _Folder(directory=FRONTEND)
 
     def serve(request: Request) -> Response:
         languages = sorted(path.stem for path in (FRONTEND / "js" / "i18n").glob("*.js"))
         page = (FRONTEND / "index.html").read_text(encoding="utf-8").replace(_NO_LANGUAGES, f'data-languages="{" ".join(languages)}"')
+        page = page.replace(_NO_USER, f'data-user="{html.escape(request.scope["user"])}"', 1)
         etag = f'"{hashlib.sha256(page.encode()).hexdigest()}"'
         return folder.unless_known(HTMLResponse(page, headers=NO_CACHE | {"etag": etag}), request.scope)
 

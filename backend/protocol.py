@@ -61,6 +61,9 @@ class Parameters(BaseModel):
 
 
 class Chat(BaseModel):
+    """A row of `chats` as the person sees it; `owner` stays here, and says whose sockets hear of it."""
+
+    owner: str = Field(exclude=True)
     id: str
     title: str
     pinned: bool
@@ -179,6 +182,8 @@ class Command(BaseModel):
 
     # A slow command is carried out beside the socket's next ones, which it must not hold up.
     is_slow: ClassVar[bool] = False
+    # What a command names has to be there and the user's own, before anything else is looked at.
+    is_owner_checked: ClassVar[bool] = True
 
     ref: str | None = None
 
@@ -233,6 +238,9 @@ class ChatOpen(ChatCommand):
 
 
 class ChatClose(ChatCommand):
+    # It touches the socket's own subscriptions alone, and the same is said whether there is such a chat or not.
+    is_owner_checked = False
+
     type: Literal["chat.close"]
 
 
@@ -429,20 +437,24 @@ class Event(BaseModel):
     seq: int = 0
 
 
-class ChatEvent(BaseModel):
-    """What every socket gets, outside the sequence."""
+class UserEvent(BaseModel):
+    """What every socket of one user gets, outside the sequence; `user` does not go out."""
 
+    user: str = Field(exclude=True)
+
+
+class ChatEvent(UserEvent):
     type: Literal["chat.created", "chat.updated"]
     chat: Chat
 
 
-class ChatDeleted(BaseModel):
+class ChatDeleted(UserEvent):
     type: Literal["chat.deleted"] = "chat.deleted"
     chat_id: str
 
 
-class FactsChanged(BaseModel):
-    """A tool of these families changed what the database holds (every socket)."""
+class FactsChanged(UserEvent):
+    """A tool of these families changed what the database holds."""
 
     type: Literal["facts.changed"] = "facts.changed"
     families: list[str]

@@ -6,12 +6,14 @@ The only module that reads the environment. The README's table is tested against
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, ValidationError, ValidationInfo
 
 from backend.errors import SettingsError
 
@@ -27,6 +29,9 @@ SECRETS = ("CLEANROOM_ACCESS_TOKEN", "CLEANROOM_DATABASE_URL", "CLEANROOM_REDIS_
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # What a server may listen on but no client can ask for, and the address that stands for it on this machine.
 LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+Network = IPv4Network | IPv6Network
 
 
 def _split_list(value: Any) -> Any:
@@ -55,6 +60,26 @@ def _access_token(value: str) -> str:
     if value != OFF and (len(value) < MIN_TOKEN or not value.isascii()):
         raise ValueError(f"must have at least {MIN_TOKEN} characters, plain ones such as `openssl rand -hex 16` makes, or be {OFF}")
     return value
+
+
+def _header_name(value: str) -> str:
+    value = value.strip()
+    if not re.fullmatch(r"[A-Za-z0-9-]+", value):
+        raise ValueError("must be the name of a header, such as X-Forwarded-User")
+    return value
+
+
+def _networks(values: Any) -> Any:
+    try:
+        return tuple(ip_network(value) for value in _split_list(values))
+    except ValueError:
+        raise ValueError("must be IP addresses or networks such as 127.0.0.1 or 10.0.0.0/24, separated by commas") from None
+
+
+def _needed_for_identity(values: tuple[Network, ...], info: ValidationInfo) -> tuple[Network, ...]:
+    if info.data.get("identity_header") and not values:
+        raise ValueError("must hold the address of the proxy that sets CLEANROOM_IDENTITY_HEADER, such as 127.0.0.1")
+    return values
 
 
 def _database_url(value: str) -> str:
@@ -158,6 +183,12 @@ class Settings(BaseModel):
         repr=False,
         description="what opens the page; needed beyond this machine. off: none, because something else keeps strangers out",
     )
+    identity_header: Annotated[str, AfterValidator(_header_name)] | None = Field(
+        None, alias="CLEANROOM_IDENTITY_HEADER", description="header in which a proxy names the user, such as X-Forwarded-User; empty: one local user"
+    )
+    trusted_proxies: Annotated[tuple[Network, ...], BeforeValidator(_networks), AfterValidator(_needed_for_identity)] = Field(
+        (), alias="CLEANROOM_TRUSTED_PROXIES", description="addresses or networks whose identity header is believed, separated by commas"
+    )
     max_message_bytes: int = Field(1_048_576, alias="CLEANROOM_MAX_MESSAGE_BYTES", ge=1024, le=16_777_216, description="longest message in bytes of UTF-8")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info",
@@ -177,7 +208,9 @@ class Settings(BaseModel):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             name = str(first["loc"][0])
-            given = name if name in SECRETS else f"{name}={values[name]!r}"
+            if name in cls.model_fields:  # a default was checked, which has no variable
+                name = str(cls.model_fields[name].alias)
+            given = name if name in SECRETS or name not in values else f"{name}={values[name]!r}"
             raise SettingsError(f"{given} can't be used: it {_reason(name, first['msg'])}.") from None
 
     @classmethod

@@ -25,6 +25,7 @@ LAYERS: list[str] = [
     "backend.rate_limit",
     "backend.pages",
     "backend.access",
+    "backend.identity",
     "backend.security",
     "backend.metrics",
     "backend.services",
@@ -45,6 +46,7 @@ FORBIDDEN: dict[str, list[str]] = {
     "backend.connection": ["backend.services", "backend.llm", "backend.store"],
     "backend.pages": ["backend.services", "backend.llm", "backend.store"],
     "backend.access": ["backend.services", "backend.llm", "backend.store"],
+    "backend.identity": ["backend.services", "backend.llm", "backend.store"],
     "backend.security": ["backend.services", "backend.llm", "backend.store"],
     "backend.replicas": ["backend.store", "backend.llm", "backend.settings"],
     "backend.hub": ["backend.store", "backend.llm", "backend.services", "backend.embedded"],
@@ -78,8 +80,17 @@ OWNERS: dict[str, list[str]] = {
     "httpx": ["backend.llm.model"],
     "aiohttp": ["backend.llm.model", "backend.embedded"],
     "xllamacpp": ["backend.embedded"],
-    "uvicorn": ["backend.__main__", "backend.embedded.__main__"],
-    "starlette": ["backend.__main__", "backend.app", "backend.connection", "backend.pages", "backend.access", "backend.security", "backend.embedded"],
+    "uvicorn": ["backend.__main__", "backend.app", "backend.embedded.__main__"],
+    "starlette": [
+        "backend.__main__",
+        "backend.app",
+        "backend.connection",
+        "backend.pages",
+        "backend.access",
+        "backend.identity",
+        "backend.security",
+        "backend.embedded",
+    ],
 }
 
 # Imports inside a function, each with its reason.

@@ -88,7 +88,7 @@ async def test_every_bad_frame_gets_its_reply_and_the_socket_stays(address: str)
         ('{"type": "chat.fly", "ref": "r"}', "unknown_command"),
         ('{"type": "chat.open", "ref": "r"}', "invalid"),
         ('{"type": "chat.open", "ref": "r", "chat_id": "nowhere"}', "not_found"),
-        ('{"type": "message.send", "ref": "r", "chat_id": "nowhere", "client_id": "1", "text": " "}', "invalid"),
+        ('{"type": "message.send", "ref": "r", "chat_id": "nowhere", "client_id": "1", "text": " "}', "not_found"),
     ],
 )
 async def test_a_refusal_names_its_command(address: str, frame: str, code: str) -> None:

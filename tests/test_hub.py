@@ -121,12 +121,12 @@ async def test_who_gets_what() -> None:
         hub.attach(outbox)
     hub.subscribe("a", watcher)
     publish(hub, started("a"), started("b"))
-    hub.broadcast(ChatDeleted(chat_id="b"))
+    hub.broadcast(ChatDeleted(chat_id="b", user=""))
     assert [frame["type"] for frame in await drain(watcher)] == ["turn.started", "chat.deleted"]
     assert [frame["type"] for frame in await drain(other)] == ["chat.deleted"]
     hub.detach(watcher)
     publish(hub, started("a"))
-    hub.broadcast(ChatDeleted(chat_id="a"))
+    hub.broadcast(ChatDeleted(chat_id="a", user=""))
     assert await drain(watcher) == []
 
 

@@ -139,5 +139,16 @@ def test_the_embedded_models_file_is_looked_for(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_no_setting_is_named() -> None:
-    environment = {"CLEANROOM_REDIS_URL": "x", "CLEANROOM_PROT": "1", "CLEANROOM_PORT": "1", "CLEANROOM_NOTHING": " ", "PATH": "/bin"}
-    assert Settings.unknown_in(environment) == ["CLEANROOM_PROT", "CLEANROOM_REDIS_URL"]
+    environment = {"CLEANROOM_QUEUE_URL": "x", "CLEANROOM_PROT": "1", "CLEANROOM_PORT": "1", "CLEANROOM_NOTHING": " ", "PATH": "/bin"}
+    assert Settings.unknown_in(environment) == ["CLEANROOM_PROT", "CLEANROOM_QUEUE_URL"]
+
+
+def test_an_identity_header_needs_proxies_that_are_believed() -> None:
+    with pytest.raises(SettingsError) as refusal:
+        read(CLEANROOM_IDENTITY_HEADER="X-Forwarded-User")
+    assert "CLEANROOM_TRUSTED_PROXIES can't be used: it must hold the address of the proxy" in str(refusal.value)
+    for name, value in (("CLEANROOM_TRUSTED_PROXIES", "10.0.0.1/8"), ("CLEANROOM_TRUSTED_PROXIES", "proxy"), ("CLEANROOM_IDENTITY_HEADER", "X User")):
+        with pytest.raises(SettingsError, match=name):
+            read(**{name: value})
+    settings = read(CLEANROOM_IDENTITY_HEADER="X-Forwarded-User", CLEANROOM_TRUSTED_PROXIES="127.0.0.1, fd00::/8")
+    assert [str(network) for network in settings.trusted_proxies] == ["127.0.0.1/32", "fd00::/8"]

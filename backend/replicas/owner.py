@@ -9,8 +9,8 @@ from backend.connection import Dispatch
 from backend.protocol import Command
 from backend.services.peers import Peers
 
-# Finds the chat that a command is for: None when there is none, NotFound when it does not exist.
-ChatOf = Callable[[Command], Awaitable[str | None]]
+# Finds the chat that a user's command is for: None when there is none, NotFound when it does not exist or is another's.
+ChatOf = Callable[[str, Command], Awaitable[str | None]]
 
 
 class Owner(Protocol):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import uuid
+from typing import Any
 
 from backend.connection import Dispatch
 from backend.errors import Unreachable
@@ -14,7 +15,7 @@ from backend.replicas.leases import Claim, Leases
 from backend.replicas.line import EVERYONE, TURNS, Line, events_key, replica_channel
 from backend.replicas.owner import ChatOf, Owner
 from backend.replicas.router import Router
-from backend.replicas.shared_log import SharedLog, broadcast_in
+from backend.replicas.shared_log import SharedLog
 
 logger = logging.getLogger(__name__)
 
@@ -113,16 +114,17 @@ class Replica:
         if channel == replica_channel(self.id):
             self._router.heard(text)
         elif channel == EVERYONE:
-            if (frame := broadcast_in(text, self.id)) is not None:
-                self._take_broadcast(frame)
+            self._take_broadcast(json.loads(text))
         else:
             chat_id = channel.removeprefix(events_key(""))
             if (event := self._log.heard(chat_id, text)) is not None:
                 self.hub.deliver(chat_id, event)
 
-    def _take_broadcast(self, frame: str) -> None:
-        self.hub.tell_all(frame)
-        news = json.loads(frame)
+    def _take_broadcast(self, message: dict[str, Any]) -> None:
+        if message["from"] == self.id:
+            return
+        self.hub.tell_all(message["frame"], message["user"])
+        news = json.loads(message["frame"])
         if news["type"] == "chat.deleted":
             self.hub.forget_watchers(news["chat_id"])
 

@@ -32,7 +32,7 @@ class Router:
 
     async def dispatch(self, connection: Connection, command: Command) -> Result | None:
         """Carry out a command where its chat is. Raises NotFound or Unreachable."""
-        chat_id = None if isinstance(command, ANYWHERE) else await self._chat_of(command)
+        chat_id = None if isinstance(command, ANYWHERE) else await self._chat_of(connection.user, command)
         if chat_id is None:
             return await self._dispatch(connection, command)
         if isinstance(command, ChatOpen) and await self._resume(connection, command):
@@ -42,7 +42,7 @@ class Router:
             if owner == self._line.replica:
                 with self._leases.using(chat_id):
                     return await self._dispatch(connection, command)
-            answer = await self._ask(owner, chat_id, command)
+            answer = await self._ask(owner, chat_id, connection.user, command)
             if answer is not None and await self._take(connection, command, answer):
                 return None
 
@@ -64,13 +64,13 @@ class Router:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
-    async def _ask(self, owner: str, chat_id: str, command: Command) -> str | None:
+    async def _ask(self, owner: str, chat_id: str, user: str, command: Command) -> str | None:
         """The owner's reply as a frame; None when it is not the owner any more. A command that is asked twice does its work once."""
         request = uuid.uuid4().hex
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._answers[request] = answer
         try:
-            question = {"id": request, "from": self._line.replica, "chat_id": chat_id}
+            question = {"id": request, "from": self._line.replica, "chat_id": chat_id, "user": user}
             self._line.tell(replica_channel(owner), question | {"command": command.model_dump_json(exclude_unset=True)})
             while not answer.done():
                 await asyncio.wait({answer}, timeout=LOOK_SECONDS)
@@ -81,7 +81,7 @@ class Router:
             del self._answers[request]
 
     async def _serve(self, message: dict[str, Any]) -> None:
-        command, connection = decode_command(message["command"]), Connection(self._hub)
+        command, connection = decode_command(message["command"]), Connection(self._hub, message["user"])
         frame, chat_id = None, message["chat_id"]
         if self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
             with self._leases.using(chat_id):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -42,8 +41,8 @@ class SharedLog:
         self._line.say("EXPIRE", key, STREAM_SECONDS)
         self._line.say("PUBLISH", key, f"{event.seq} {event.frame}")
 
-    def broadcast(self, frame: str) -> None:
-        self._line.tell(EVERYONE, {"from": self._line.replica, "frame": frame})
+    def broadcast(self, frame: str, user: str | None) -> None:
+        self._line.tell(EVERYONE, {"from": self._line.replica, "user": user, "frame": frame})
 
     async def follow(self, chat_id: str) -> None:
         if not self._owns(chat_id):
@@ -109,9 +108,3 @@ class SharedLog:
 def _plain(entry: Any) -> tuple[str, list[str]]:
     name, fields = entry
     return name, [part for pair in fields.items() for part in pair] if isinstance(fields, dict) else fields
-
-
-def broadcast_in(text: str, replica: str) -> str | None:
-    """The frame of a broadcast; None for one's own."""
-    message = json.loads(text)
-    return None if message["from"] == replica else str(message["frame"])

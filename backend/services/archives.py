@@ -67,8 +67,8 @@ class Archives:
     async def _transcript(self, tx: Connection, chat_id: str) -> Transcript:
         return await transcripts.read(tx, await self._rows.stored(tx, chat_id))
 
-    async def take_in(self, content: str) -> dict[str, Any]:
-        """Make a chat of each conversation in a file's text, as `{chat, chats, skipped, failed}`.
+    async def take_in(self, user: str, content: str) -> dict[str, Any]:
+        """Make a chat of the user's of each conversation in a file's text, as `{chat, chats, skipped, failed}`.
 
         One that was taken in before is skipped, or goes on in its chat when it has grown and nothing was done to the
         chat here; `chats` holds the new and the grown ones, `chat` is the first of all. What can't be read is in `failed`,
@@ -77,7 +77,7 @@ class Archives:
         found, failed = await asyncio.to_thread(self._read, content)
         outcome = _Outcome(failed=failed)
         for transcript in found:
-            chat, is_news = await self._journal.write(lambda unit, transcript=transcript: self._take_in_one(unit, transcript))  # type: ignore[misc]
+            chat, is_news = await self._journal.write(lambda unit, transcript=transcript: self._take_in_one(unit, user, transcript))  # type: ignore[misc]
             outcome.all.append(chat)
             if is_news:
                 outcome.taken.append(chat)
@@ -86,14 +86,14 @@ class Archives:
         skipped = len(outcome.all) - len(outcome.taken)
         return {"chat": outcome.all[0], "chats": outcome.taken, "skipped": skipped, "failed": outcome.failed}
 
-    async def _take_in_one(self, unit: Unit, transcript: Transcript) -> tuple[Chat, bool]:
+    async def _take_in_one(self, unit: Unit, user: str, transcript: Transcript) -> tuple[Chat, bool]:
         """The conversation's chat, and whether anything of it is new."""
-        known = await chats.get_by_client_id(unit.tx, transcript.source)
+        known = await chats.get_by_client_id(unit.tx, user, transcript.source)
         if known is not None:
             has_grown = await self._grow(unit, known, transcript)
             return await self._chats.wire(unit.tx, known["id"]), has_grown
-        chat = await self._chats.wire(unit.tx, await transcripts.write(unit, transcript, transcript.source))
-        unit.publish(ChatEvent(type="chat.created", chat=chat))
+        chat = await self._chats.wire(unit.tx, await transcripts.write(unit, user, transcript, transcript.source))
+        unit.publish(ChatEvent(type="chat.created", chat=chat, user=chat.owner))
         return chat, True
 
     async def _grow(self, unit: Unit, chat: dict[str, Any], transcript: Transcript) -> bool:

@@ -11,6 +11,8 @@ from backend.settings import Settings
 from backend.store import chats
 from backend.store.connection import Connection
 
+NO_CHAT = "This chat does not exist, or was deleted."
+
 # A title made from the first message; longer ones are cut on a word.
 TITLE_CHARACTERS = 60
 
@@ -33,9 +35,9 @@ class ChatRows:
         """The row as it is in the table. Raises NotFound."""
         return _found(await chats.get(tx, chat_id))
 
-    async def list_all(self, tx: Connection) -> list[dict[str, Any]]:
-        """The row of every chat in the same way: pinned ones first, then by last use."""
-        return [self._filled(row) for row in await chats.list_all(tx)]
+    async def list_all(self, tx: Connection, owner: str) -> list[dict[str, Any]]:
+        """The row of every chat of a user in the same way: pinned ones first, then by last use."""
+        return [self._filled(row) for row in await chats.list_all(tx, owner)]
 
     async def wire(self, tx: Connection, chat_id: str, *, turn_running: bool) -> Chat:
         return to_chat(await self.get(tx, chat_id), turn_running=turn_running)
@@ -47,7 +49,7 @@ class ChatRows:
 
 def _found(row: dict[str, Any] | None) -> dict[str, Any]:
     if row is None:
-        raise NotFound("This chat does not exist, or was deleted.")
+        raise NotFound(NO_CHAT)
     return row
 
 

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from backend.errors import NotFound
 from backend.protocol import Chat, ChatDeleted, ChatEvent, Message
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
@@ -31,24 +30,27 @@ class Chats:
         self._sent = sent
         self._clock = clock
 
-    async def list_all(self) -> list[Chat]:
-        """All chats as they are now."""
-        listed = await self._journal.read(self._rows.list_all)
+    async def list_all(self, user: str) -> list[Chat]:
+        """All chats of a user as they are now."""
+        listed = await self._journal.read(lambda tx: self._rows.list_all(tx, user))
         running = await self._turns.running_anywhere()
         return [to_chat(row, turn_running=row["id"] in running) for row in listed]
 
-    async def create(self, title: str | None, model: str | None, client_id: str | None, *, temporary: bool = False) -> Chat:
-        """Make a chat; the same `client_id` again gives the same one."""
+    async def create(self, user: str, title: str | None, model: str | None, client_id: str | None, *, temporary: bool = False) -> Chat:
+        """Make a chat of the user's; the same `client_id` again gives the same one."""
 
         async def insert(unit: Unit) -> Chat:
-            known = await chats.get_by_client_id(unit.tx, client_id) if client_id else None
+            known = await chats.get_by_client_id(unit.tx, user, client_id) if client_id else None
             if known is not None:
                 return await self.wire(unit.tx, known["id"])
             chat_id, title_by = uuid.uuid4().hex, "person" if title else "auto"
             now = self._clock.now()
-            await chats.insert(unit.tx, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id, now=now, temporary=temporary)
+            await chats.insert(
+                unit.tx, owner=user, chat_id=chat_id, title=title or "", title_by=title_by, model=model, client_id=client_id,
+                now=now, temporary=temporary,
+            )  # fmt: skip
             chat = await self.wire(unit.tx, chat_id)
-            unit.publish(ChatEvent(type="chat.created", chat=chat))
+            unit.publish(ChatEvent(type="chat.created", chat=chat, user=chat.owner))
             return chat
 
         return await self._journal.write(insert)
@@ -85,22 +87,11 @@ class Chats:
         if self.is_busy(chat_id):
             return False
         await chats.delete(unit.tx, chat_id)
-        unit.publish(ChatDeleted(chat_id=chat_id))
+        unit.publish(ChatDeleted(chat_id=chat_id, user=row["owner"]))
         unit.after_commit(lambda: self._journal.forget(chat_id))
         unit.after_commit(lambda: self._states.forget(chat_id))
         unit.after_commit(lambda: self._sent.forget(chat_id))
         return True
-
-    async def exists(self, chat_id: str) -> None:
-        """Raises NotFound."""
-        await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
-
-    async def of_message(self, message_id: int) -> str:
-        """The chat that a message is in. Raises NotFound."""
-        row = await self._journal.read(lambda tx: messages.get(tx, message_id))
-        if row is None:
-            raise NotFound("This message does not exist, or was deleted.")
-        return str(row["session_id"])
 
     async def snapshot(self, chat_id: str, limit: int, then: Callable[[Snapshot], None]) -> None:
         """Read a chat as the person sees it; `then` gets it before anything else can change or be told.
@@ -133,7 +124,7 @@ class Chats:
     async def publish_changed(self, unit: Unit, chat_id: str, *, context: bool = True) -> Chat:
         """Tell what the chat is now and, with `context`, what its model has."""
         chat = await self.wire(unit.tx, chat_id)
-        unit.publish(ChatEvent(type="chat.updated", chat=chat))
+        unit.publish(ChatEvent(type="chat.updated", chat=chat, user=chat.owner))
         if context:
             await self._states.publish_snapshot(unit, chat_id, chat.ttl_messages, self._turns.running_turn(chat_id))
         return chat

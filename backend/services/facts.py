@@ -16,7 +16,7 @@ class Facts:
         self._rows = chat_rows
 
     async def get(self, chat_id: str) -> dict[str, Any]:
-        """This chat's prompt versions and snapshots, the workspace's tasks and notes, and what can be brought back.
+        """This chat's prompt versions and snapshots, its owner's tasks and notes, and what can be brought back.
 
         Raises NotFound.
         """
@@ -26,10 +26,10 @@ class Facts:
         await self._rows.get(tx, chat_id)
         return {
             "prompts": [_only(row, "version", "status", "content", "created_at") for row in await prompts.list_versions(tx, chat_id)],
-            "tasks": [{**_only(row, "id", "title", "updated_at"), "done": bool(row["done"])} for row in await tasks.list_all(tx)],
-            "notes": [_only(row, "id", "title", "content", "updated_at") for row in await notes.list_all(tx)],
+            "tasks": [{**_only(row, "id", "title", "updated_at"), "done": bool(row["done"])} for row in await tasks.list_all(tx, chat_id)],
+            "notes": [_only(row, "id", "title", "content", "updated_at") for row in await notes.list_all(tx, chat_id)],
             "snapshots": [_only(row, "id", "label", "created_at") for row in await snapshots.list_heads(tx, chat_id)],
-            "deleted": [{**_only(row, "kind", "fact_id", "deleted_at"), "title": row["content"]["title"]} for row in await deleted_facts.list_all(tx)],
+            "deleted": [{**_only(row, "kind", "fact_id", "deleted_at"), "title": row["content"]["title"]} for row in await deleted_facts.list_all(tx, chat_id)],
         }
 
 

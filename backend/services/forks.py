@@ -28,23 +28,23 @@ class Forks:
         self._chats = chats
         self._clock = clock
 
-    async def fork(self, chat_id: str, message_id: int, client_id: str | None) -> Chat:
+    async def fork(self, user: str, chat_id: str, message_id: int, client_id: str | None) -> Chat:
         """Make a chat of the permanent messages up to that one, and of the prompt in force; the same `client_id` again gives the same one.
 
         Working material and its state stay where they are. Raises NotFound, Conflict for a message that isn't permanent.
         """
 
         async def copy(unit: Unit) -> Chat:
-            known = await chats.get_by_client_id(unit.tx, client_id) if client_id else None
+            known = await chats.get_by_client_id(unit.tx, user, client_id) if client_id else None
             if known is not None:
                 return await self._chats.wire(unit.tx, known["id"])
             row = await self._rows.stored(unit.tx, chat_id)
             await self._check(unit.tx, chat_id, message_id)
             transcript = self._begun_now(await transcripts.read(unit.tx, row, message_id))
-            transcript.title = await _next_title(unit.tx, row["title"])
-            copied = await transcripts.write(unit, transcript, client_id, temporary=bool(row["temporary"]))
+            transcript.title = await _next_title(unit.tx, user, row["title"])
+            copied = await transcripts.write(unit, user, transcript, client_id, temporary=bool(row["temporary"]))
             chat = await self._chats.wire(unit.tx, copied)
-            unit.publish(ChatEvent(type="chat.created", chat=chat))
+            unit.publish(ChatEvent(type="chat.created", chat=chat, user=chat.owner))
             return chat
 
         return await self._journal.write(copy)
@@ -65,11 +65,11 @@ class Forks:
         return replace(transcript, created_at=now, updated_at=now, pinned=False, prompts=prompts)
 
 
-async def _next_title(tx: Connection, title: str) -> str:
+async def _next_title(tx: Connection, owner: str, title: str) -> str:
     """The title with the first number that is free from 2 on; a chat without a title stays so."""
     if not title:
         return ""
     numbered = _NUMBERED.fullmatch(title)
     name = numbered[1] if numbered else title
-    taken = set(await titles_beginning(tx, name))
+    taken = set(await titles_beginning(tx, owner, name))
     return next(candidate for number in range(2, len(taken) + 3) if (candidate := f"{name} ({number})") not in taken)

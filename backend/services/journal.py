@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from backend.hub import Hub
-from backend.protocol import Event
+from backend.protocol import Event, UserEvent
 from backend.store.connection import Connection
 from backend.store.units import Units
 
@@ -51,11 +51,11 @@ class Journal:
         return result
 
     def publish(self, event: BaseModel) -> None:
-        """Send an event that no write belongs to: to the chat's subscribers, or to every socket."""
+        """Send an event that no write belongs to: to the chat's subscribers, to one user's sockets, or to every socket."""
         if isinstance(event, Event):
             self._hub.publish(event)
         else:
-            self._hub.broadcast(event)
+            self._hub.broadcast(event, event.user if isinstance(event, UserEvent) else None)
 
     def tell_sockets(self, event: BaseModel) -> None:
         """Send what concerns this process alone to every socket of it."""

@@ -57,6 +57,7 @@ def to_message(row: dict[str, Any]) -> Message:
 def to_chat(row: dict[str, Any], *, turn_running: bool) -> Chat:
     """A row of `chats`, its TTL filled in, as the person gets it."""
     return Chat(
+        owner=row["owner"],
         id=row["id"],
         title=row["title"],
         pinned=bool(row["pinned"]),

@@ -61,4 +61,4 @@ class Recovery:
         await self._states.publish_snapshot(unit, chat_id, chat.ttl_messages, running_turn=None)
         if turn_id is not None:
             unit.publish(TurnFinished(chat_id=chat_id, turn_id=turn_id, status="interrupted"))
-            unit.publish(ChatEvent(type="chat.updated", chat=chat))
+            unit.publish(ChatEvent(type="chat.updated", chat=chat, user=chat.owner))

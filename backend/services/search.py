@@ -1,4 +1,4 @@
-"""Search over the messages of all chats, for a person: what is hidden from the model is found too."""
+"""Search over the messages of all chats of a person: what is hidden from the model is found too."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Search:
         self._journal = journal
         self._rows = chat_rows
 
-    async def search(self, query: str, chat_id: str | None, limit: int) -> list[SearchHit]:
-        """Messages of all chats or of one, best first; none for a query without words. Raises NotFound for an unknown chat."""
+    async def search(self, user: str, query: str, chat_id: str | None, limit: int) -> list[SearchHit]:
+        """Messages of all the user's chats or of one of them, best first; none for a query without words. Raises NotFound for an unknown chat."""
 
         async def read(tx: Connection) -> list[SearchHit]:
             if chat_id is not None:
                 await self._rows.get(tx, chat_id)
-            return [SearchHit(**asdict(hit)) for hit in await chat_search.search(tx, query, chat_id, limit)]
+            return [SearchHit(**asdict(hit)) for hit in await chat_search.search(tx, user, query, chat_id, limit)]
 
         return await self._journal.read(read)

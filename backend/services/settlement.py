@@ -78,7 +78,8 @@ class Settlement:
             await self._states.publish_snapshot(unit, chat_id, chat["ttl_messages"], running_turn=None)
             unit.after_commit(free)
             unit.publish(TurnFinished(chat_id=chat_id, turn_id=record.turn_id, status=outcome.status, error=outcome.error))
-            unit.publish(ChatEvent(type="chat.updated", chat=await self._chats.wire(unit.tx, chat_id, turn_running=False)))
+            used = await self._chats.wire(unit.tx, chat_id, turn_running=False)
+            unit.publish(ChatEvent(type="chat.updated", chat=used, user=used.owner))
 
         await self._journal.write(end)
 

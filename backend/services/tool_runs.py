@@ -18,7 +18,7 @@ from backend.services import context_policy
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
 from backend.services.working import Working, WorkingStates, card_json
-from backend.store import messages
+from backend.store import chats, messages
 from backend.store.connection import Connection
 from backend.store.facts_query import FactsQuery
 
@@ -126,7 +126,7 @@ class ToolRuns:
             card = {**card, "subject": result.subject}
         card_id = await self._add_card(unit, record, working, tool.name, card, result.for_model, transaction_id)
         if tool.effect != "read":
-            unit.publish(FactsChanged(families=[family.name]))
+            unit.publish(FactsChanged(families=[family.name], user=await chats.owner_of(unit.tx, chat_id)))
         receipt = Receipt(tool.name, tool.identity(arguments), result.outcome)
         await self._leave_receipt(unit, record, receipt)
 

@@ -40,11 +40,11 @@ async def read(tx: Connection, chat: dict[str, Any], until_id: int | None = None
     )
 
 
-async def write(unit: Unit, transcript: Transcript, client_id: str | None, *, temporary: bool = False) -> str:
+async def write(unit: Unit, owner: str, transcript: Transcript, client_id: str | None, *, temporary: bool = False) -> str:
     """Make a chat of a transcript; its id."""
     tx, chat_id = unit.tx, uuid.uuid4().hex
     await chats.insert(
-        tx, chat_id=chat_id, title=transcript.title, title_by=transcript.title_by, model=transcript.model, client_id=client_id,
+        tx, owner=owner, chat_id=chat_id, title=transcript.title, title_by=transcript.title_by, model=transcript.model, client_id=client_id,
         now=transcript.created_at, temporary=temporary,
     )  # fmt: skip
     await chats.update(

@@ -325,7 +325,7 @@ class Turns:
         turn.chat = await self._chats.update(unit.tx, chat_id, updated_at=self._clock.now(), **columns)
         unit.after_commit(lambda: self._keep(turn))
         unit.publish(TurnStarted(chat_id=chat_id, turn_id=turn.record.turn_id))
-        unit.publish(ChatEvent(type="chat.updated", chat=to_chat(turn.chat, turn_running=True)))
+        unit.publish(ChatEvent(type="chat.updated", chat=to_chat(turn.chat, turn_running=True), user=turn.chat["owner"]))
 
     def _keep(self, turn: RunningTurn) -> None:
         self._running[turn.record.chat_id] = turn

@@ -1,4 +1,4 @@
-"""Full text over the messages of all chats, as a person types: all of the words first, then any of them."""
+"""Full text over the messages of all chats of a user, as a person types: all of the words first, then any of them."""
 
 from __future__ import annotations
 
@@ -39,30 +39,31 @@ class _Term:
         return f"({(' + ' if self.is_phrase else ' OR ').join(words)})"
 
 
-async def search(tx: Connection, query: str, session_id: str | None, limit: int) -> list[ChatHit]:
-    """The permanent messages of all chats or of one, best first; those hidden from the model and the newest question too.
+async def search(tx: Connection, owner: str, query: str, session_id: str | None, limit: int) -> list[ChatHit]:
+    """The permanent messages of all the user's chats or of one of them, best first; those hidden from the model and the newest question too.
 
     Words are found in any form and words in quotes in a row; the last one also by its beginning, unless something follows it.
     """
     if tx.is_postgres:
-        return await _search_postgres(tx, query, session_id, limit)
+        return await _search_postgres(tx, owner, query, session_id, limit)
     terms = await _terms(tx, query)
-    hits = await _matching(tx, " AND ", terms, session_id, limit) if terms else []
+    hits = await _matching(tx, " AND ", terms, owner, session_id, limit) if terms else []
     if len(terms) > 1 and len(hits) < limit:
         known = {hit.message_id for hit in hits}
         telling = [term for term in terms if not term.is_common] or terms
-        others = await _matching(tx, " OR ", telling, session_id, limit)
+        others = await _matching(tx, " OR ", telling, owner, session_id, limit)
         hits += [hit for hit in others if hit.message_id not in known][: limit - len(hits)]
     return hits
 
 
-async def _search_postgres(tx: Connection, query: str, session_id: str | None, limit: int) -> list[ChatHit]:
+async def _search_postgres(tx: Connection, owner: str, query: str, session_id: str | None, limit: int) -> list[ChatHit]:
     terms = postgres.terms_of(query)
-    condition = "session_id = :session_id" if session_id else "TRUE"
-    rows = await postgres.matching(tx, terms, "&&", condition, {"session_id": session_id}, limit) if terms else []
+    condition = "session_id = :session_id" if session_id else "session_id IN (SELECT id FROM chats WHERE owner = :owner)"
+    values = {"session_id": session_id} if session_id else {"owner": owner}
+    rows = await postgres.matching(tx, terms, "&&", condition, values, limit) if terms else []
     if len(terms) > 1 and len(rows) < limit:
         known = {row["id"] for row in rows}
-        others = await postgres.matching(tx, terms, "||", condition, {"session_id": session_id}, limit)
+        others = await postgres.matching(tx, terms, "||", condition, values, limit)
         rows += [row for row in others if row["id"] not in known][: limit - len(rows)]
     beginnings = tuple(term.words[-1] for term in terms if term.is_typed)
     return [
@@ -98,7 +99,7 @@ async def _word(tx: Connection, word: str, is_typed: bool) -> _Term:
     return _Term(forms, word if is_typed else "", is_common=is_common)
 
 
-async def _matching(tx: Connection, operator: str, terms: list[_Term], session_id: str | None, limit: int) -> list[ChatHit]:
+async def _matching(tx: Connection, operator: str, terms: list[_Term], owner: str, session_id: str | None, limit: int) -> list[ChatHit]:
     weighed = not any(term.is_common for term in terms)
     rows = await tx.fetch_all(
         f"""
@@ -112,7 +113,7 @@ async def _matching(tx: Connection, operator: str, terms: list[_Term], session_i
         """,
         {
             "words": operator.join(term.expression() for term in terms),
-            "session_id": session_id,
+            **({"session_id": session_id} if session_id else {"owner": owner}),
             "candidates": MAX_WEIGHED if weighed else limit,
             "limit": limit,
         },
@@ -123,7 +124,10 @@ async def _matching(tx: Connection, operator: str, terms: list[_Term], session_i
 
 
 # What is in the index is permanent and whole. A chat's messages lie close together, which spares looking at the others'.
-_ALL_CHATS = "message_index WHERE message_index MATCH :words"
+_ALL_CHATS = """
+    message_index CROSS JOIN chat_messages ON chat_messages.id = message_index.rowid CROSS JOIN chats ON chats.id = session_id
+    WHERE message_index MATCH :words AND owner = :owner
+"""
 _ONE_CHAT = """
     message_index JOIN chat_messages ON chat_messages.id = message_index.rowid
     WHERE message_index MATCH :words AND session_id = :session_id

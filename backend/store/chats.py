@@ -1,4 +1,4 @@
-"""Rows of `chats`."""
+"""Rows of `chats`, each owned by a user."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ _UPDATABLE = ("title", "title_by", "pinned", "model", "ttl_messages", "approval"
 
 
 async def insert(
-    tx: Connection, *, chat_id: str, title: str, title_by: str, model: str | None, client_id: str | None, now: str, temporary: bool = False
+    tx: Connection, *, owner: str, chat_id: str, title: str, title_by: str, model: str | None, client_id: str | None, now: str, temporary: bool = False
 ) -> None:
     await tx.execute(
         """
-        INSERT INTO chats (id, title, title_by, pinned, model, approval, client_id, temporary, created_at, updated_at)
-        VALUES (:id, :title, :title_by, 0, :model, 'after', :client_id, :temporary, :now, :now)
+        INSERT INTO chats (owner, id, title, title_by, pinned, model, approval, client_id, temporary, created_at, updated_at)
+        VALUES (:owner, :id, :title, :title_by, 0, :model, 'after', :client_id, :temporary, :now, :now)
         """,
-        {"id": chat_id, "title": title, "title_by": title_by, "model": model, "client_id": client_id, "temporary": int(temporary), "now": now},
+        {
+            "owner": owner,
+            "id": chat_id,
+            "title": title,
+            "title_by": title_by,
+            "model": model,
+            "client_id": client_id,
+            "temporary": int(temporary),
+            "now": now,
+        },
     )
 
 
@@ -26,13 +35,23 @@ async def get(tx: Connection, chat_id: str) -> dict[str, Any] | None:
     return await tx.fetch_one("SELECT * FROM chats WHERE id = :id", {"id": chat_id})
 
 
-async def get_by_client_id(tx: Connection, client_id: str) -> dict[str, Any] | None:
-    return await tx.fetch_one("SELECT * FROM chats WHERE client_id = :client_id", {"client_id": client_id})
+async def is_owned(tx: Connection, owner: str, chat_id: str) -> bool:
+    """Whether there is such a chat and it is the user's."""
+    return await tx.fetch_one("SELECT 1 FROM chats WHERE id = :id AND owner = :owner", {"id": chat_id, "owner": owner}) is not None
 
 
-async def list_all(tx: Connection) -> list[dict[str, Any]]:
-    """Every chat: pinned ones first, then by last use."""
-    return await tx.fetch_all("SELECT * FROM chats ORDER BY pinned DESC, updated_at DESC, id")
+async def owner_of(tx: Connection, chat_id: str) -> str:
+    """Whose the chat is, which has to be there."""
+    return str(await tx.fetch_value("SELECT owner FROM chats WHERE id = :id", {"id": chat_id}))
+
+
+async def get_by_client_id(tx: Connection, owner: str, client_id: str) -> dict[str, Any] | None:
+    return await tx.fetch_one("SELECT * FROM chats WHERE owner = :owner AND client_id = :client_id", {"owner": owner, "client_id": client_id})
+
+
+async def list_all(tx: Connection, owner: str) -> list[dict[str, Any]]:
+    """Every chat of a user: pinned ones first, then by last use."""
+    return await tx.fetch_all("SELECT * FROM chats WHERE owner = :owner ORDER BY pinned DESC, updated_at DESC, id", {"owner": owner})
 
 
 async def list_temporary(tx: Connection) -> list[str]:

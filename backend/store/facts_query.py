@@ -52,10 +52,11 @@ FUNCTION_CALLS = 40
 LARGEST_EXACT_INTEGER = 2**53 - 1  # in a browser
 
 _CHAT = "session_id = {chat}"
+_OWNED = "owner = (SELECT owner FROM main.chats WHERE id = {chat})"
 # Each view: its columns, and where they come from.
 VIEWS = {
-    "tasks": ("id, title, done, created_at, updated_at", "main.tasks"),
-    "notes": ("id, title, content, created_at, updated_at", "main.notes"),
+    "tasks": ("id, title, done, created_at, updated_at", f"main.tasks WHERE {_OWNED}"),
+    "notes": ("id, title, content, created_at, updated_at", f"main.notes WHERE {_OWNED}"),
     "prompts": ("version, status, content, created_at", f"main.system_prompts WHERE {_CHAT}"),
     "messages": ("id, role, content, created_at", f"main.chat_messages WHERE {_CHAT} AND is_ephemeral = 0 AND hidden = 0 AND status <> 'streaming'"),
 }

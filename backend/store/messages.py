@@ -88,6 +88,12 @@ async def _update(tx: Connection, condition: str, message_id: int, columns: dict
     return await tx.fetch_one(f"UPDATE chat_messages SET {assignments} WHERE {condition} RETURNING *", {**columns, "id": message_id})
 
 
+async def chat_of(tx: Connection, message_id: int) -> str | None:
+    """The chat that a message is in; None when it is gone."""
+    found = await tx.fetch_value("SELECT session_id FROM chat_messages WHERE id = :id", {"id": message_id})
+    return None if found is None else str(found)
+
+
 async def get_by_client_id(tx: Connection, session_id: str, client_id: str) -> dict[str, Any] | None:
     return await tx.fetch_one(
         "SELECT * FROM chat_messages WHERE session_id = :session_id AND client_id = :client_id",
@@ -202,7 +208,7 @@ async def interrupt_streaming(tx: Connection, session_id: str | None = None) -> 
         """
         UPDATE chat_messages
         SET status = 'interrupted', is_ephemeral = CASE WHEN content = '' THEN 1 ELSE is_ephemeral END
-        WHERE status = 'streaming' AND role = 'assistant' AND (:session_id IS NULL OR session_id = :session_id)
+        WHERE status = 'streaming' AND role = 'assistant' AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
         RETURNING *
         """,
         {"session_id": session_id},

@@ -1,17 +1,18 @@
-"""Rows of `notes`: facts of the whole workspace."""
+"""Rows of `notes`: facts of a user's whole workspace. A chat reaches those of its owner, and no others."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from backend.store.connection import Connection
+from backend.store.owners import OWNER
 
 
 async def insert(tx: Connection, title: str, content: str, session_id: str, now: str) -> dict[str, Any]:
     row = await tx.fetch_one(
-        """
-        INSERT INTO notes (title, content, session_id, created_at, updated_at)
-        VALUES (:title, :content, :session_id, :now, :now) RETURNING *
+        f"""
+        INSERT INTO notes (title, content, session_id, owner, created_at, updated_at)
+        VALUES (:title, :content, :session_id, {OWNER}, :now, :now) RETURNING *
         """,
         {"title": title, "content": content, "session_id": session_id, "now": now},
     )
@@ -19,29 +20,31 @@ async def insert(tx: Connection, title: str, content: str, session_id: str, now:
     return row
 
 
-async def restore(tx: Connection, row: dict[str, Any], now: str) -> None:
-    """Put a deleted note back under the number that it had; its chat may be gone meanwhile."""
+async def restore(tx: Connection, session_id: str, row: dict[str, Any], now: str) -> None:
+    """Put a deleted note back under the number that it had; the chat that it came from may be gone meanwhile."""
     await tx.execute(
-        """
-        INSERT INTO notes (id, title, content, session_id, created_at, updated_at)
-        VALUES (:id, :title, :content, (SELECT id FROM chats WHERE id = :session_id), :created_at, :now)
+        f"""
+        INSERT INTO notes (id, title, content, session_id, owner, created_at, updated_at)
+        VALUES (:id, :title, :content, (SELECT id FROM chats WHERE id = :origin), {OWNER}, :created_at, :now)
         """,
-        {**row, "now": now},
+        {**row, "origin": row["session_id"], "session_id": session_id, "now": now},
     )
 
 
-async def get(tx: Connection, note_id: int) -> dict[str, Any] | None:
-    return await tx.fetch_one("SELECT * FROM notes WHERE id = :id", {"id": note_id})
+async def get(tx: Connection, session_id: str, note_id: int) -> dict[str, Any] | None:
+    return await tx.fetch_one(f"SELECT * FROM notes WHERE id = :id AND owner = {OWNER}", {"id": note_id, "session_id": session_id})
 
 
-async def list_all(tx: Connection) -> list[dict[str, Any]]:
+async def list_all(tx: Connection, session_id: str) -> list[dict[str, Any]]:
     """Every note, the last changed first."""
-    return await tx.fetch_all("SELECT * FROM notes ORDER BY updated_at DESC, id DESC")
+    return await tx.fetch_all(f"SELECT * FROM notes WHERE owner = {OWNER} ORDER BY updated_at DESC, id DESC", {"session_id": session_id})
 
 
-async def list_heads(tx: Connection) -> list[dict[str, Any]]:
+async def list_heads(tx: Connection, session_id: str) -> list[dict[str, Any]]:
     """Every note without its text, which may be long: `{id, title, characters}`, the last changed first."""
-    return await tx.fetch_all("SELECT id, title, LENGTH(content) AS characters FROM notes ORDER BY updated_at DESC, id DESC")
+    return await tx.fetch_all(
+        f"SELECT id, title, LENGTH(content) AS characters FROM notes WHERE owner = {OWNER} ORDER BY updated_at DESC, id DESC", {"session_id": session_id}
+    )
 
 
 async def update(tx: Connection, note_id: int, *, title: str, content: str, now: str) -> None:
@@ -55,5 +58,5 @@ async def delete(tx: Connection, note_id: int) -> None:
     await tx.execute("DELETE FROM notes WHERE id = :id", {"id": note_id})
 
 
-async def count(tx: Connection) -> int:
-    return int(await tx.fetch_value("SELECT COUNT(*) FROM notes"))
+async def count(tx: Connection, session_id: str) -> int:
+    return int(await tx.fetch_value(f"SELECT COUNT(*) FROM notes WHERE owner = {OWNER}", {"session_id": session_id}))

@@ -21,7 +21,7 @@ async def get(tx: Connection, session_id: str) -> dict[str, Any] | None:
 async def list_all(tx: Connection, session_id: str | None = None) -> list[dict[str, Any]]:
     """Those of all chats, or of one."""
     return await tx.fetch_all(
-        "SELECT * FROM paused_turns WHERE :session_id IS NULL OR session_id = :session_id ORDER BY session_id", {"session_id": session_id}
+        "SELECT * FROM paused_turns WHERE CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id ORDER BY session_id", {"session_id": session_id}
     )
 
 

@@ -29,6 +29,7 @@ OTHER_NAMES = (
     "reply_variants_by_session", "context_events_by_session", "snapshots_by_session", "tasks_by_session", "notes_by_session",
     "message_index", "message_index_data", "message_index_idx", "message_index_docsize", "message_index_config", "message_terms",
     "message_index_added", "message_index_changed", "message_index_removed",
+    "_alembic_tmp_chats", "tasks_by_owner", "notes_by_owner", "deleted_facts_by_owner",
 )  # fmt: skip
 
 

@@ -55,8 +55,11 @@ async def insert_messages(tx: Connection, session_id: str, rows: Iterable[dict[s
     return sorted(inserted, key=lambda row: int(row["id"]))
 
 
-async def titles_beginning(tx: Connection, beginning: str) -> list[str]:
-    rows = await tx.fetch_all("SELECT title FROM chats WHERE substr(title, 1, length(:beginning)) = :beginning", {"beginning": beginning})
+async def titles_beginning(tx: Connection, owner: str, beginning: str) -> list[str]:
+    rows = await tx.fetch_all(
+        "SELECT title FROM chats WHERE owner = :owner AND substr(title, 1, length(:beginning)) = :beginning",
+        {"owner": owner, "beginning": beginning},
+    )
     return [row["title"] for row in rows]
 
 

@@ -43,7 +43,7 @@ async def without_shown(tx: Connection, session_id: str | None = None) -> list[d
     return await tx.fetch_all(
         """
         SELECT * FROM chat_messages AS question
-        WHERE id IN (SELECT user_message_id FROM reply_variants) AND (:session_id IS NULL OR session_id = :session_id)
+        WHERE id IN (SELECT user_message_id FROM reply_variants) AND (CAST(:session_id AS TEXT) IS NULL OR session_id = :session_id)
             AND NOT EXISTS (
                 SELECT 1 FROM chat_messages AS later
                 WHERE later.session_id = question.session_id AND later.id > question.id AND (later.role = 'user' OR later.variants IS NOT NULL)

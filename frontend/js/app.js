@@ -13,7 +13,7 @@ import { createI18n } from "./i18n.js";
 import { createOutbox } from "./outbox.js";
 import { createPreferences } from "./preferences.js";
 import { logInAgain } from "./session.js";
-import { createStorage, keyOf } from "./storage.js";
+import { createStorage } from "./storage.js";
 import { createStore } from "./store.js";
 import { listenToKeys } from "./keys.js";
 import { createUi } from "./ui.js";
@@ -34,9 +34,11 @@ const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte
 const socketUrl = () => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
 
 async function start() {
+  const { automatic, user, ...page } = document.documentElement.dataset;
+  // How a page looks is the browser's; what somebody wrote and has open is theirs.
   const storage = createStorage(() => localStorage);
+  const personal = createStorage(() => localStorage, user);
   const ui = createUi({ isWide: () => matchMedia("(width > 1000px)").matches });
-  const { automatic, ...page } = document.documentElement.dataset;
   const languages = page.languages.split(" ");
   const preferences = createPreferences(storage, { wide: ui.isWide(), languages });
   const i18n = await createI18n({
@@ -45,18 +47,24 @@ async function start() {
     preferred: navigator.languages,
     onTrouble: () => (actions.problem.value = { code: "disconnected" }),
   });
-  const store = createStore({ storage, frame: nextFrame });
-  const outbox = createOutbox(storage);
-  const drafts = createDrafts(storage);
+  const store = createStore({ storage: personal, frame: nextFrame });
+  const outbox = createOutbox(personal);
+  const drafts = createDrafts(personal);
   const edits = createEdits(drafts);
 
   const client = createClient({
     transport: (handlers) => createConnection({ url: socketUrl(), ...handlers }),
     onWelcome(frame) {
+      // Somebody else is logged in at the proxy now: nothing of this page may go out in their name.
+      if ((frame.settings.user ?? "") !== user) {
+        location.reload();
+        return false;
+      }
       if (store.workspace.value.everConnected) ui.announce(i18n.t("connection.found"));
       store.updateWorkspace(frame);
       actions.forgetGone();
       actions.catchUp();
+      return true;
     },
     onEvent(event) {
       if (WORKSPACE_EVENTS.has(event.type)) store.updateWorkspace(event);
@@ -93,8 +101,8 @@ async function start() {
   addEventListener("focus", attention.look);
   document.addEventListener("visibilitychange", attention.look);
   addEventListener("storage", (event) => {
-    outbox.changedElsewhere(keyOf(event));
-    preferences.changedElsewhere(keyOf(event));
+    outbox.changedElsewhere(personal.keyOf(event));
+    preferences.changedElsewhere(storage.keyOf(event));
   });
   render(h(AppContext.Provider, { value: app }, h(Workspace)), document.getElementById("app"));
   client.start();

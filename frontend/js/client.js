@@ -5,7 +5,10 @@ import { CLOSE, CommandError, decode } from "./protocol.js";
 
 const DISCONNECTED = { code: "disconnected", message: "Not connected." };
 
-/** `transport` is given `{onText, onState}` and returns `{start, send, retryNow}`. */
+/**
+ * `transport` is given `{onText, onState}` and returns `{start, send, retryNow}`. `onWelcome(frame)` says whether what
+ * waits may go out over this socket.
+ */
 export function createClient({ transport, onWelcome, onEvent, onState }) {
   const waiting = new Map();
   let lastRef = 0;
@@ -17,7 +20,7 @@ export function createClient({ transport, onWelcome, onEvent, onState }) {
     if (decoded?.kind === "reply") settle(decoded.frame);
     else if (decoded?.kind === "event") onEvent(decoded.frame);
     else if (decoded?.kind === "welcome") {
-      onWelcome(decoded.frame);
+      if (!onWelcome(decoded.frame)) return;
       for (const command of waiting.values()) if (!command.sent) transmit(command);
     }
   }

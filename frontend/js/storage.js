@@ -1,16 +1,18 @@
-// The browser's storage under one prefix. Full or forbidden storage loses a convenience, never the page.
+// The browser's storage under one prefix, and under one more for each named user: people may share a browser. Full or forbidden storage loses a convenience, never the page.
 
 const PREFIX = "cleanroom.";
 
-/** The key of ours that an event of the browser's storage is about, or null. */
-export const keyOf = ({ key }) => (key?.startsWith(PREFIX) ? key.slice(PREFIX.length) : null);
-
 /** `area()` returns localStorage or sessionStorage; where storage is forbidden, naming it already throws. */
-export function createStorage(area) {
+export function createStorage(area, user = "") {
+  // No name, written so, has a slash: one user's prefix is never the beginning of another's.
+  const prefix = user ? `${PREFIX}@${encodeURIComponent(user)}/` : PREFIX;
+  const keyOf = ({ key }) => (key?.startsWith(prefix) ? key.slice(prefix.length) : null);
   return {
+    /** The key of this user's that an event of the browser's storage is about, or null. */
+    keyOf,
     read(key, fallback) {
       try {
-        const text = area().getItem(PREFIX + key);
+        const text = area().getItem(prefix + key);
         return text === null ? fallback : JSON.parse(text);
       } catch {
         return fallback;
@@ -28,8 +30,8 @@ export function createStorage(area) {
     /** Whether it is kept now. */
     write(key, value) {
       try {
-        if (value === null || value === "") area().removeItem(PREFIX + key);
-        else area().setItem(PREFIX + key, JSON.stringify(value));
+        if (value === null || value === "") area().removeItem(prefix + key);
+        else area().setItem(prefix + key, JSON.stringify(value));
         return true;
       } catch (error) {
         if (!(error instanceof DOMException)) throw error;

@@ -18,7 +18,7 @@ function line() {
       };
       return { start() {}, retryNow() {}, send: (text) => far.open && far.sent.push(JSON.parse(text)) > 0 };
     },
-    onWelcome: () => far.welcomes++,
+    onWelcome: () => ++far.welcomes > 0,
     onEvent: (event) => far.events.push(event),
     onState: () => {},
   });

@@ -88,3 +88,20 @@ test("a chat that is gone takes its drafts along, those of its messages too", ()
   draftsIn(area).prune((id) => id === "b");
   assert.deepEqual([...area.held.keys()], ["cleanroom.draft.b.1"]);
 });
+
+test("people who share a browser have nothing of each other's, whatever they are called", () => {
+  const area = areaOf();
+  const users = ["", "ann", "ann.draft", "ann/draft.", "@ann", "Анна"];
+  const of = (user) => createStorage(() => area, user);
+  users.forEach((user) => of(user).write("draft.c", `of ${user}`));
+  for (const user of users) {
+    assert.equal(of(user).read("draft.c"), `of ${user}`);
+    assert.deepEqual(of(user).keys("draft."), ["draft.c"]);
+    const heard = [...area.held.keys()].filter((key) => of(user).keyOf({ key })?.startsWith("draft."));
+    assert.equal(heard.length, 1);
+    const drafts = createDrafts(of(user));
+    assert.equal(drafts.read("c"), `of ${user}`);
+  }
+  createDrafts(of("ann")).prune(() => false);
+  assert.deepEqual(users.filter((user) => of(user).read("draft.c", null) === null), ["ann"]);
+});

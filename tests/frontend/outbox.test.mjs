@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { createOutbox } from "../../frontend/js/outbox.js";
 import { createSending } from "../../frontend/js/sending.js";
 import { applyOpened, reduce } from "../../frontend/js/state/chat.js";
-import { createStorage, keyOf } from "../../frontend/js/storage.js";
+import { createStorage } from "../../frontend/js/storage.js";
 import { createStore } from "../../frontend/js/store.js";
 
 const settled = () => new Promise(setImmediate);
@@ -38,7 +38,7 @@ function page(shared = sharedArea(), snapshot = {}) {
   const area = shared.areaOf();
   const storage = createStorage(() => area);
   const outbox = createOutbox(storage);
-  shared.hear(area, (event) => outbox.changedElsewhere(keyOf(event)));
+  shared.hear(area, (event) => outbox.changedElsewhere(storage.keyOf(event)));
   const store = createStore({ storage: { read: () => ({ open: ["c"], active: "c" }), write() {} }, frame: (callback) => callback() });
   const sent = [];
   const reopened = [];

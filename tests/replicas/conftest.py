@@ -84,7 +84,7 @@ class Server(Replica):
         self._line.forget_unsaid()
         self._leases._owned.clear()
 
-    async def _chat_of(self, command: Command) -> str | None:
+    async def _chat_of(self, _: str, command: Command) -> str | None:
         return getattr(command, "chat_id", None)
 
 

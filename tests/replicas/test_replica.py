@@ -196,11 +196,11 @@ async def test_redis_may_lose_everything_and_an_owner_keeps_its_chats(redis: Val
 async def test_a_command_is_carried_out_where_its_chat_is(start: Start) -> None:
     one, two = await start(), await start()
     await one.owns("a")
-    here = Connection(two.hub)
+    here = Connection(two.hub, "")
     assert await two.dispatch(here, TurnStop(chat_id="a", ref="1", type="turn.stop")) is None
     assert await taken(here.outbox, 1) == [{"type": "ok", "ref": "1"}]
     assert ([command.ref for command in one.deeds.commands], two.deeds.commands) == (["1"], [])
-    assert await one.dispatch(Connection(one.hub), TurnStop(chat_id="a", ref="2", type="turn.stop")) == {}
+    assert await one.dispatch(Connection(one.hub, ""), TurnStop(chat_id="a", ref="2", type="turn.stop")) == {}
 
 
 async def test_a_command_whose_server_dies_is_carried_out_by_the_one_that_asked(start: Start) -> None:
@@ -213,7 +213,7 @@ async def test_a_command_whose_server_dies_is_carried_out_by_the_one_that_asked(
         return {}
 
     one.deeds.answer = hang
-    asked = asyncio.ensure_future(two.dispatch(Connection(two.hub), TurnStop(chat_id="a", type="turn.stop")))
+    asked = asyncio.ensure_future(two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop")))
     await until(lambda: bool(one.deeds.commands))
     one.die()
     async with asyncio.timeout(10):
@@ -234,7 +234,7 @@ async def test_a_snapshot_of_another_servers_chat_is_followed_by_what_comes_afte
         return None
 
     one.deeds.answer = snapshot
-    here = Connection(two.hub)
+    here = Connection(two.hub, "")
     await two.dispatch(here, ChatOpen(type="chat.open", chat_id="a"))
     opened, later = await taken(here.outbox, 2)
     assert (opened["messages"], later["text"], later["seq"]) == (["so far"], "later", opened["seq"] + 1)
@@ -251,7 +251,7 @@ async def test_every_socket_hears_of_chats_and_a_deleted_one_is_watched_by_nobod
     assert there is not None
     assert await one.hub.is_watched("a")
     assert not one.hub.is_watched_here("a")
-    one.hub.broadcast(ChatDeleted(chat_id="a"))
+    one.hub.broadcast(ChatDeleted(user="", chat_id="a"))
     one.hub.forget("a")
     assert [frame.get("type") for frame in await taken(there, 2)] == [None, "chat.deleted"]
     assert not two.hub.is_watched_here("a")

@@ -135,7 +135,7 @@ async def fill(database: Database, *contents: str, chat: str = "c") -> None:
 
 
 async def look(database: Database, query: str, chat: str | None = None, limit: int = 30) -> list[ChatHit]:
-    return await database.read(lambda tx: chat_search.search(tx, query, chat, limit))
+    return await database.read(lambda tx: chat_search.search(tx, "", query, chat, limit))
 
 
 async def test_short_texts_with_the_word_come_first_and_of_common_words_the_newest(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

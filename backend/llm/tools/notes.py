@@ -36,7 +36,7 @@ async def note_save(context: ToolContext, title: Title, content: Content, id: No
 @family.tool("read", entry=True)
 async def note_list(context: ToolContext) -> ToolResult:
     """List the notes with their numbers, titles and lengths, the last changed first."""
-    rows = await notes.list_heads(context.tx)
+    rows = await notes.list_heads(context.tx, context.session_id)
     items = [{"id": row["id"], "text": row["title"], "actions": [_view(row), _delete(row)]} for row in rows]
     card = item_list(f"Notes: {len(rows)}", items, title_key="card.note.list", params={"count": len(rows)})
     return ToolResult(for_model=_lines(rows) or "There are no notes.", card=card, outcome=f"ok, {len(rows)} notes")
@@ -72,7 +72,7 @@ async def note_read(
 async def note_delete(context: ToolContext, id: NoteId) -> ToolResult:
     """Delete a note."""
     note = await _get(context, id)
-    await deleted_facts.keep(context.tx, "note", note, context.now)
+    await deleted_facts.keep(context.tx, context.session_id, "note", note, context.now)
     await notes.delete(context.tx, id)
     undo = action("undo", "note_restore", {"id": id})
     card = notice(f"Note {id} deleted", note["title"], actions=[undo], title_key="card.note.deleted", params={"id": id})
@@ -83,22 +83,22 @@ async def note_delete(context: ToolContext, id: NoteId) -> ToolResult:
 @family.tool("commit", for_model=False, identified_by=("id",))
 async def note_restore(context: ToolContext, id: NoteId) -> ToolResult:
     """Put a deleted note back."""
-    if await notes.get(context.tx, id) is not None:
+    if await notes.get(context.tx, context.session_id, id) is not None:
         raise ToolFailed(f"Note {id} is there already.")
-    note = await deleted_facts.take(context.tx, "note", id)
+    note = await deleted_facts.take(context.tx, context.session_id, "note", id)
     if note is None:
         raise ToolFailed(f"Note {id} was deleted more than a day ago, or never was.")
-    await notes.restore(context.tx, note, context.now)
+    await notes.restore(context.tx, context.session_id, note, context.now)
     buttons = [_view(note), action("undo", "note_delete", {"id": id})]
     return _in_hand(note, f"Note {id} is back.", _text_card("restored", note, buttons))
 
 
 @family.working_state
 async def _sections(context: ToolContext) -> list[StateSection]:
-    rows = await notes.list_heads(context.tx)
+    rows = await notes.list_heads(context.tx, context.session_id)
     sections = [StateSection(0, f"Notes, {len(rows)}", _lines(rows), "note_list")] if rows else []
     held = context.held.get("note")
-    note = await notes.get(context.tx, held) if held else None
+    note = await notes.get(context.tx, context.session_id, held) if held else None
     if note is not None:
         sections.append(StateSection(2, f"Note {note['id']} in hand, {note['title']}", note["content"], "note_read", _subject(note["id"])))
     return sections
@@ -106,11 +106,11 @@ async def _sections(context: ToolContext) -> list[StateSection]:
 
 @family.counts
 async def _count(context: ToolContext) -> str:
-    return f"notes: {await notes.count(context.tx)}"
+    return f"notes: {await notes.count(context.tx, context.session_id)}"
 
 
 async def _get(context: ToolContext, note_id: int) -> dict[str, Any]:
-    note = await notes.get(context.tx, note_id)
+    note = await notes.get(context.tx, context.session_id, note_id)
     if note is None:
         raise ToolFailed(f"There is no note {note_id}; note_list shows the numbers.")
     return note

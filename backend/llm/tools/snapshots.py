@@ -139,7 +139,7 @@ async def _read(context: ToolContext) -> Slice:
     applied = await prompts.get_with_status(context.tx, context.session_id, "applied")
     facts: Slice = {"prompt": applied["content"] if applied else None}
     for kind, store in STORES.items():
-        rows = await store.list_all(context.tx)
+        rows = await store.list_all(context.tx, context.session_id)
         facts[kind] = [{name: row[name] for name in (*ORIGIN, *FIELDS[kind])} for row in sorted(rows, key=lambda row: row["id"])]
     return facts
 
@@ -160,11 +160,11 @@ async def _bring_about(context: ToolContext, change: Change) -> None:
         return
     store = STORES[change.kind]
     if change.after is None:
-        await deleted_facts.keep(context.tx, change.kind, change.before, context.now)
+        await deleted_facts.keep(context.tx, context.session_id, change.kind, change.before, context.now)
         await store.delete(context.tx, change.before["id"])
     elif change.before is None:
-        await deleted_facts.take(context.tx, change.kind, change.after["id"])
-        await store.restore(context.tx, change.after, context.now)
+        await deleted_facts.take(context.tx, context.session_id, change.kind, change.after["id"])
+        await store.restore(context.tx, context.session_id, change.after, context.now)
     else:
         await store.update(context.tx, change.after["id"], now=context.now, **{name: change.after[name] for name in FIELDS[change.kind]})
 

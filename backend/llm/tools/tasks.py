@@ -32,7 +32,7 @@ async def task_add(context: ToolContext, title: Title) -> ToolResult:
 @family.tool("read", entry=True)
 async def task_list(context: ToolContext) -> ToolResult:
     """List the tasks with their numbers, open ones first."""
-    rows = await tasks.list_all(context.tx)
+    rows = await tasks.list_all(context.tx, context.session_id)
     still_open = sum(1 for row in rows if not row["done"])
     title = f"Tasks: {still_open} open of {len(rows)}"
     card = item_list(title, [_item(row) for row in rows], title_key="card.task.list", params={"open": still_open, "total": len(rows)})
@@ -70,7 +70,7 @@ async def task_complete(context: ToolContext, id: TaskId) -> ToolResult:
 async def task_delete(context: ToolContext, id: TaskId) -> ToolResult:
     """Delete a task."""
     task = await _get(context, id)
-    await deleted_facts.keep(context.tx, "task", task, context.now)
+    await deleted_facts.keep(context.tx, context.session_id, "task", task, context.now)
     await tasks.delete(context.tx, id)
     undo = action("undo", "task_restore", {"id": id})
     return _changed(f"Task {id} deleted", task["title"], "deleted", id, [undo])
@@ -79,18 +79,18 @@ async def task_delete(context: ToolContext, id: TaskId) -> ToolResult:
 @family.tool("commit", for_model=False, identified_by=("id",))
 async def task_restore(context: ToolContext, id: TaskId) -> ToolResult:
     """Put a deleted task back on the list."""
-    if await tasks.get(context.tx, id) is not None:
+    if await tasks.get(context.tx, context.session_id, id) is not None:
         raise ToolFailed(f"Task {id} is on the list already.")
-    task = await deleted_facts.take(context.tx, "task", id)
+    task = await deleted_facts.take(context.tx, context.session_id, "task", id)
     if task is None:
         raise ToolFailed(f"Task {id} was deleted more than a day ago, or never was.")
-    await tasks.restore(context.tx, task, context.now)
+    await tasks.restore(context.tx, context.session_id, task, context.now)
     return _changed(f"Task {id} restored", task["title"], "restored", id, [action("undo", "task_delete", {"id": id})])
 
 
 @family.working_state
 async def _sections(context: ToolContext) -> list[StateSection]:
-    rows = await tasks.list_all(context.tx)
+    rows = await tasks.list_all(context.tx, context.session_id)
     still_open = [row for row in rows if not row["done"]]
     if not rows:
         return []
@@ -99,12 +99,12 @@ async def _sections(context: ToolContext) -> list[StateSection]:
 
 @family.counts
 async def _count(context: ToolContext) -> str:
-    still_open, total = await tasks.counts(context.tx)
+    still_open, total = await tasks.counts(context.tx, context.session_id)
     return f"tasks: {still_open} open of {total}"
 
 
 async def _get(context: ToolContext, task_id: int) -> dict[str, Any]:
-    task = await tasks.get(context.tx, task_id)
+    task = await tasks.get(context.tx, context.session_id, task_id)
     if task is None:
         raise ToolFailed(f"There is no task {task_id}; task_list shows the numbers.")
     return task

@@ -315,6 +315,7 @@ export default {
   "list.yesterday": "Yesterday",
 
   "logOut.label": "Log out",
+  "user.label": "You are {name} here",
 
   "message.backToDraft": "Back to the draft",
   "message.continue": "Continue",

@@ -379,6 +379,7 @@ export default {
   "list.yesterday": "Вчера",
 
   "logOut.label": "Выйти",
+  "user.label": "Вы вошли как {name}",
 
   "message.backToDraft": "Вернуть в черновик",
   "message.continue": "Продолжить",

@@ -10,11 +10,13 @@ import { IconButton } from "./icons.js";
 export function PreferenceButtons() {
   const { t, store, preferences, ui, language, languages, canNotify } = useApp();
   const hasLogin = useComputed(() => store.workspace.value.settings.login).value;
+  const user = useComputed(() => store.workspace.value.settings.user).value;
   const choices = (signal, values, label) =>
     values.map((value) => ({ label: label(value), checked: signal.value === value, act: () => (signal.value = value) }));
   const themes = choices(preferences.theme, THEMES, (value) => t(`theme.${value}`));
   const tongues = choices(preferences.language, ["auto", ...languages], (value) => (value === "auto" ? t("language.auto") : ownName(value)));
-  return html`<${MenuButton} icon="theme" label=${t("theme.label")} items=${themes} />
+  return html`${user && html`<span class="muted small who" title=${t("user.label", { name: user })} data-who>${user}</span>`}
+    <${MenuButton} icon="theme" label=${t("theme.label")} items=${themes} />
     <${MenuButton} text=${language.value.toUpperCase()} label=${t("language.label")} items=${tongues} />
     ${canNotify && html`<${NotifyButton} />`}
     <${IconButton} name="help" label=${t("help.title")} onClick=${() => ui.openDialog("help")} />
