@@ -22,7 +22,7 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -157,6 +157,7 @@ class Exchange:
         self.over = False
         self.last_line_sent = False
         self.lines_sent = 0
+        self.headers: dict[str, str] = {}
         self.piece_bytes: int | None = None
         self._packet: list[bytes] | None = None
 
@@ -192,7 +193,7 @@ class Exchange:
 
     async def answer(self, status: int, body: bytes, content_type: str) -> None:
         self.started = self.over = True
-        self.writer.write(_head(status, content_type, len(body)) + body)
+        self.writer.write(_head(status, content_type, len(body), self.headers) + body)
         await self.writer.drain()
 
     async def end(self) -> None:
@@ -214,7 +215,7 @@ class Exchange:
             return
         if not self.started:
             self.started = True
-            self.writer.write(_head(200, NDJSON, None))
+            self.writer.write(_head(200, NDJSON, None, self.headers))
         self.writer.write(data)
         await self.writer.drain()
         await asyncio.sleep(0)
@@ -263,6 +264,15 @@ def line(item: Json) -> Step:
 def raw(data: bytes) -> Step:
     """Any bytes as a piece of the body."""
     return lambda exchange: exchange.send(data)
+
+
+def header(name: str, value: str) -> Step:
+    """A further header of the answer, before its first bytes."""
+
+    async def run(exchange: Exchange) -> None:
+        exchange.headers[name] = value
+
+    return run
 
 
 def packet(*script: Script) -> Step:
@@ -875,9 +885,10 @@ def _over(request: Request) -> None:
     request.ended.set()
 
 
-def _head(code: int, content_type: str, length: int | None) -> bytes:
+def _head(code: int, content_type: str, length: int | None, headers: Mapping[str, str] | None = None) -> bytes:
     body = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"HTTP/1.1 {code} Fake\r\nContent-Type: {content_type}\r\n{body}\r\n\r\n".encode()
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    return f"HTTP/1.1 {code} Fake\r\nContent-Type: {content_type}\r\n{more}{body}\r\n\r\n".encode()
 
 
 async def _run(script: Script, exchange: Exchange) -> None:

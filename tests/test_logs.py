@@ -176,18 +176,19 @@ async def test_a_turn_has_a_line_with_its_figures(client: Client, fake: FakeOlla
     assert times[1] >= times[2] > 0
     assert line == {
         "level": "info", "logger": "backend.services.turn_runner", "message": "turn ended", "chat_id": chat, "turn_id": ended["turn_id"],
-        "model": "fake:tools", "outcome": "complete", "prompt_tokens": 230, "reply_tokens": 10, "rounds": 2, "tool_calls": 2, "failed_calls": 1,
+        "model": "fake:tools", "host": None, "outcome": "complete", "prompt_tokens": 230, "reply_tokens": 10, "rounds": 2, "tool_calls": 2, "failed_calls": 1,
         "error": None, "model_error": None,
     }  # fmt: skip
 
 
 async def test_turns_of_other_ends_have_their_lines_too(client: Client, fake: FakeOllama, log: Log) -> None:
     chat = await client.new_chat()
-    fake.script(script.err_mid())
+    fake.script([script.header("X-Served-By", "gpu-2"), script.err_mid()])
     await client.say(chat, "hi")
     await client.press(chat, "task_complete", id=9)
     broken, button = log.of("turn ended")
     assert (broken["outcome"], broken["error"], broken["model_error"]) == ("interrupted", "model_unavailable", "BrokenStream")
+    assert (broken["host"], button["host"]) == ("gpu-2", None)
     assert (button["outcome"], button["error"], button["model_error"]) == ("failed", "tool_failed", None)
     assert (button["model"], button["rounds"], button["first_token_seconds"], button["failed_calls"]) == (None, 0, None, 1)
 

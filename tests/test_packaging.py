@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +85,29 @@ def test_the_readme_shows_every_setting() -> None:
     lines = (PROJECT / "README.md").read_text().splitlines()
     shown = [line.strip() for line in lines if line.startswith(("| `CLEANROOM_", "| `OLLAMA_"))]
     assert shown == expected, "the table should be:\n" + "\n".join(expected)
+
+
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker-compose.scale.yml"])
+def test_containers_get_known_settings_alone(file: str) -> None:
+    known = {field.alias for field in Settings.model_fields.values()}
+    named = set(re.findall(r"^ +(CLEANROOM_\w+):", (PROJECT / file).read_text(), re.MULTILINE))
+    assert named
+    assert named - known - {"CLEANROOM_REDIS_URL"} == set()
+
+
+def test_no_password_is_given_for_replicas() -> None:
+    text = (PROJECT / "docker-compose.scale.yml").read_text()
+    secrets = re.findall(r"\$\{(\w*(?:PASSWORD|TOKEN))(..)", text)
+    assert {name for name, _ in secrets} == {"POSTGRES_PASSWORD", "CLEANROOM_ACCESS_TOKEN"}
+    assert {mark for _, mark in secrets} == {":?"}
+
+
+def test_only_the_balancer_has_a_port_and_on_this_machine_alone() -> None:
+    text = (PROJECT / "docker-compose.scale.yml").read_text()
+    assert re.findall(r"^ +ports:\n +- (.+)$", text, re.MULTILINE) == ["127.0.0.1:${CLEANROOM_PORT:-8765}:8765"]
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_haproxy_takes_the_configuration() -> None:
+    checked = subprocess.run(["haproxy", "-c", "-f", PROJECT / "docs/haproxy.cfg"], capture_output=True, text=True, timeout=20)
+    assert checked.returncode == 0, checked.stderr

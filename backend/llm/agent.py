@@ -111,13 +111,15 @@ class Usage:
     """What a turn asked of its model so far: its requests, their tokens, and when the first word came.
 
     Tokens are those that the server counted: a reply that broke off or was stopped has none. `first_token_seconds`
-    counts from the first request, waits for a busy server included; None until something came.
+    counts from the first request, waits for a busy server included; None until something came. `host` is the server that
+    answered last, where a balancer names it.
     """
 
     requests: int = 0
     prompt_tokens: int = 0
     reply_tokens: int = 0
     first_token_seconds: float | None = None
+    host: str | None = None
     is_waiting: bool = False
     _asked_at: float = 0.0
 
@@ -129,6 +131,7 @@ class Usage:
 
     def heard(self, chunk: Chunk, now: float) -> None:
         self.is_waiting = False
+        self.host = chunk.host or self.host
         if self.first_token_seconds is None and chunk.says_something:
             self.first_token_seconds = now - self._asked_at
         if chunk.done is not None:

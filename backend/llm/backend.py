@@ -48,6 +48,7 @@ class BoundModel:
     server: ModelServer
     info: ModelInfo
     num_ctx: int
+    chat_id: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """The chat's own: `temperature`, `think` and `keep_alive` as the protocol has them, each only where it was chosen."""
 
@@ -68,6 +69,7 @@ class BoundModel:
             options={"num_ctx": self.num_ctx, **chosen, **options},
             think=self._think(),
             keep_alive=KEEP_ALIVE.get(self.parameters.get("keep_alive"), self.parameters.get("keep_alive")),
+            chat_id=self.chat_id,
         )
 
     def _think(self) -> bool | str:
@@ -159,8 +161,8 @@ class ModelBackend:
         """Seconds since the last look; endless before the first."""
         return math.inf if self._looked_at is None else time.monotonic() - self._looked_at
 
-    async def bind(self, name: str | None, parameters: Mapping[str, Any]) -> BoundModel:
-        """The model for a chat that chose `name` (None: the default) and `parameters`. Raises a ModelError that says what to do."""
+    async def bind(self, chat_id: str, name: str | None, parameters: Mapping[str, Any]) -> BoundModel:
+        """The model for the chat, which chose `name` (None: the default) and `parameters`. Raises a ModelError that says what to do."""
         await self._meet_ollama()
         if self.kind == "embedded":
             await self._embedded_server()
@@ -173,7 +175,7 @@ class ModelBackend:
         if info is None:
             raise self._missing(wanted)
         server = await (self._ollama_server() if self.kind == "ollama" else self._embedded_server())
-        return BoundModel(server, info, self.num_ctx(info), parameters)
+        return BoundModel(server, info, self.num_ctx(info), chat_id, parameters)
 
     async def find(self, name: str) -> ModelInfo | None:
         """The model of that name, also when it has only just come; None when the server has none."""

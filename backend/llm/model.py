@@ -29,6 +29,7 @@ from backend.llm.wire import (
     Reason,
     context_exceeded,
     count_of,
+    host_in,
     json_object,
     kv_bytes_per_token,
     pull_failure,
@@ -36,6 +37,7 @@ from backend.llm.wire import (
     reason_of,
     refusal,
     refuses_thinking,
+    server_named,
 )
 from backend.text import clean_text
 
@@ -47,6 +49,9 @@ LIST_SECONDS = 15.0
 SHOWN_AT_ONCE = 8
 REFUSAL_SECONDS = 5.0
 REFUSAL_BYTES = 65_536
+# By the first a balancer can keep a chat with the server that has its prefix cached; by the second it names the one that answered.
+CHAT_HEADER = "X-Cleanroom-Chat"
+HOST_HEADER = "X-Served-By"
 # What the client lets through: its own errors, those of httpx, and, for a body of an unexpected shape, whatever
 # its parsing stumbles over.
 _CLIENT_ERRORS = (ConnectionError, httpx.HTTPError, ValueError, AttributeError, TypeError)
@@ -84,7 +89,7 @@ class ModelServer:
             listed = (await self._ollama().list()).models
             found = await asyncio.gather(*(self._describe(model, gate) for model in listed), return_exceptions=True)
         except ollama.ResponseError as error:
-            raise refusal(error.status_code, reason_of(error.error), "") from error
+            raise refusal(error.status_code, reason_of(error.error), "", url=self.url) from error
         except _CLIENT_ERRORS as error:
             raise self._unreachable() from error
         failed = [item for item in found if isinstance(item, BaseException)]
@@ -102,9 +107,10 @@ class ModelServer:
         options: dict[str, object],
         think: bool | str,
         keep_alive: int | str | None = None,
+        chat_id: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """One reply. Use it within `contextlib.aclosing`: closing it, or cancelling the task that waits for it, closes
-        the connection, and that ends the generation at its source.
+        connection, and that ends the generation at its source. `chat_id` is told to a balancer, None when there is no chat.
 
         Raises ModelNotFound, ModelBusy, ContextExceeded or ModelUnavailable before the first chunk; BrokenStream when
         the reply has begun and ends without its last line, after everything that arrived was handed out.
@@ -117,18 +123,21 @@ class ModelServer:
         if keep_alive is not None:
             request["keep_alive"] = keep_alive
         deadline = asyncio.get_running_loop().time() + self._first_token_seconds
-        response = await self._ask(model, request, deadline)
+        response = await self._ask(model, request, chat_id, deadline)
+        host = host_in(response.headers.get(HOST_HEADER))
         parser = LineParser()
+        is_first = True
         try:
             while not parser.ended:
                 data, end = await self._receive(response, None if parser.began else deadline)
                 chunk = parser.feed(data, end)
                 if chunk != NOTHING:
-                    yield chunk
+                    yield chunk._replace(host=host) if is_first else chunk
+                    is_first = False
         finally:
             response.close()
         if parser.failure is not None:
-            raise self._broken(parser.failure, began=parser.began)
+            raise self._broken(parser.failure, host, began=parser.began)
 
     async def pull(self, name: str) -> AsyncGenerator[PullStep, None]:
         """Have the server fetch a model: each step that it tells, the last one when it has the model. Use it within
@@ -203,19 +212,19 @@ class ModelServer:
             self._described[name, digest] = info
         return info
 
-    async def _ask(self, model: str, request: dict[str, object], deadline: float) -> aiohttp.ClientResponse:
+    async def _ask(self, model: str, request: dict[str, object], chat_id: str | None, deadline: float) -> aiohttp.ClientResponse:
         """The answer to a request. A server that refuses to think as asked is asked for less of it: the person wants the reply."""
         think = request["think"]
         for less in dict.fromkeys((think, bool(think), False)):
-            response = await self._post(request | {"think": less}, deadline)
+            response = await self._post(request | {"think": less}, chat_id, deadline)
             if response.status == 200:
                 return response
             reason = reason_in(await _read_refusal(response))
             if not refuses_thinking(response.status, reason):
                 break
-        raise refusal(response.status, reason, model)
+        raise refusal(response.status, reason, model, url=self.url, host=host_in(response.headers.get(HOST_HEADER)))
 
-    async def _post(self, request: dict[str, object], deadline: float) -> aiohttp.ClientResponse:
+    async def _post(self, request: dict[str, object], chat_id: str | None, deadline: float) -> aiohttp.ClientResponse:
         # Text is cleaned where it enters; should a lone surrogate be stored all the same, it must not block the chat.
         body = json.dumps(request, ensure_ascii=False).encode("utf-8", "replace")
         try:
@@ -223,7 +232,7 @@ class ModelServer:
                 return await self._http().post(
                     f"{self.url}/api/chat",
                     data=io.BytesIO(body),
-                    headers={"Content-Type": "application/json"},
+                    headers={"Content-Type": "application/json", **({} if chat_id is None else {CHAT_HEADER: chat_id})},
                     allow_redirects=False,
                 )
         except (aiohttp.ClientError, ValueError) as error:
@@ -254,13 +263,13 @@ class ModelServer:
     def _lost(self) -> BrokenStream:
         return BrokenStream("The pull broke off: Ollama ended it, or is gone. Pull again: it goes on where it stopped.")
 
-    def _broken(self, failure: Reason, *, began: bool) -> CleanroomError:
+    def _broken(self, failure: Reason, host: str | None, *, began: bool) -> CleanroomError:
         words = failure.text or "the model server gave no reason"
         if began:
-            return BrokenStream(f"The reply broke off: {words}")
+            return BrokenStream(f"{'The reply' if host is None else server_named(host)} broke off: {words}")
         if failure.is_context_exceeded:
             return context_exceeded(failure)
-        return ModelUnavailable(f"The model server at {self.url} began no reply: {words}. Try again, or look at its log.")
+        return ModelUnavailable(f"{server_named(host)} at {self.url} began no reply: {words}. Try again, or look at its log.")
 
     def _too_slow(self) -> ModelUnavailable:
         return ModelUnavailable(

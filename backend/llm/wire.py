@@ -18,6 +18,8 @@ from backend.text import clean_text
 
 # A person reads an error in one breath; some servers send a page.
 REASON_CHARACTERS = 300
+# What a balancer calls its servers: short names, told in a sentence and under each reply.
+HOST_CHARACTERS = 64
 # A tool call comes as one line whatever its size; a line without an end must not fill the memory.
 LINE_BYTES = 32 * 1024 * 1024
 
@@ -73,6 +75,8 @@ class Chunk(NamedTuple):
     thinking: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     done: Done | None = None
+    host: str | None = None
+    """Which of several servers answers, as the balancer before them names it; in a reply's first chunk."""
 
     @property
     def says_something(self) -> bool:
@@ -170,17 +174,33 @@ NOTHING = Chunk()
 _UNREADABLE = Reason("it sent a line that can't be read")
 
 
-def refusal(status: int, reason: Reason, model: str) -> CleanroomError:
-    """The error that an answer of another status than 200 stands for."""
+def refusal(status: int, reason: Reason, model: str, *, url: str, host: str | None = None) -> CleanroomError:
+    """The error that an answer of another status than 200 stands for. `host` is the server that gave it, where a balancer said so."""
     if reason.is_context_exceeded:
         return context_exceeded(reason)
     # Only a model server words it so: a bare 404 comes from something else that listens there.
     if status == 404 and "not found" in reason.text.lower():
         return ModelNotFound(f"The model server has no model {model!r}. Get it with `ollama pull {model}`, or choose another.")
+    if status == 503 and reason.text:
+        return ModelBusy(f"{server_named(host)} has no free place now (503). Try again in a moment.")
+    # Ollama always gives a reason: these come from a balancer that got no answer for us.
     if status == 503:
-        return ModelBusy("The model server has no free place now (503). Try again in a moment.")
+        return ModelBusy(f"No model server is free behind {url} (503). Try again in a moment.")
+    if status in (502, 504) and not reason.text:
+        return ModelUnavailable(f"No model server could be reached behind {url} ({status}): it is gone, or took too long. Try again, or look whether it runs.")
     words = f": {reason.text}" if reason.text else " without a reason."
-    return ModelUnavailable(f"The model server refused with status {status}{words}")
+    return ModelUnavailable(f"{server_named(host)} refused with status {status}{words}")
+
+
+def server_named(host: str | None) -> str:
+    """The model server as a sentence begins with it."""
+    return "The model server" if host is None else f"The model server {host}"
+
+
+def host_in(header: str | None) -> str | None:
+    """The name of a server in a balancer's header, fit to be shown; None when there is none."""
+    name = " ".join(clean_text(header or "").split())[:HOST_CHARACTERS]
+    return name if name.isprintable() and name else None
 
 
 def context_exceeded(reason: Reason) -> ContextExceeded:

@@ -166,7 +166,7 @@ class Contexts:
         Raises NotFound, or a ModelError when no model answers.
         """
         chat = await self._journal.read(lambda tx: self._rows.get(tx, chat_id))
-        model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
+        model = await self._backend.bind(chat_id, chat["model"], json.loads(chat["parameters"]))
         off = frozenset(json.loads(chat["families_off"]))
         return await self._journal.read(lambda tx: self._inspect(tx, chat_id, model, off))
 

@@ -10,7 +10,8 @@ from backend.protocol import ClearReason, TurnStatus
 
 @dataclass(frozen=True, slots=True)
 class TurnReport:
-    """A turn that has ended. `model` is None when none was asked, as for a button.
+    """A turn that has ended. `model` is None when none was asked, as for a button; `host` unless a
+    balancer named the model server that answered.
 
     `seconds` counts from the turn's start (from the server's, for one that waited for a person over a restart) and has
     all waits in it. `calls` are the tools used, each with `ok`, `denied` or its error's code. `error` is the code that
@@ -22,6 +23,7 @@ class TurnReport:
     outcome: TurnStatus
     seconds: float
     model: str | None
+    host: str | None
     rounds: int
     first_token_seconds: float | None
     prompt_tokens: int
@@ -36,6 +38,7 @@ class TurnReport:
             "chat_id": self.chat_id,
             "turn_id": self.turn_id,
             "model": self.model,
+            "host": self.host,
             "outcome": self.outcome,
             "seconds": round(self.seconds, 3),
             "first_token_seconds": None if self.first_token_seconds is None else round(self.first_token_seconds, 3),

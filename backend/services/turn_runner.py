@@ -118,7 +118,7 @@ class TurnRunner:
             chat = turn.chat
             if chat is None:
                 chat = await self._journal.read(lambda tx: self._chats.get(tx, chat_id))
-            model = await self._backend.bind(chat["model"], json.loads(chat["parameters"]))
+            model = await self._backend.bind(chat_id, chat["model"], json.loads(chat["parameters"]))
             teller = self._teller(turn, reply, model, chat, others_run, paused)
             turn.model = model.name
             run = Turn(model, teller, self._clock.monotonic, begun=reply.begun, usage=turn.usage)
@@ -230,6 +230,8 @@ class TurnRunner:
         metrics: dict[str, Any] = {"num_ctx": model.num_ctx}
         if run.last_reply.first_token_seconds is not None:
             metrics["first_token_ms"] = round(run.last_reply.first_token_seconds * 1000)
+        if run.usage.host is not None:
+            metrics["host"] = run.usage.host
         if run.last_reply.thinking_seconds is not None:
             metrics["thinking_ms"] = round(run.last_reply.thinking_seconds * 1000)
         if sent is not None:
@@ -254,6 +256,7 @@ def _report(turn: RunningTurn, outcome: Outcome, seconds: float) -> TurnReport:
         outcome=outcome.status,
         seconds=seconds,
         model=turn.model,
+        host=usage.host,
         rounds=usage.requests,
         first_token_seconds=usage.first_token_seconds,
         prompt_tokens=usage.prompt_tokens,

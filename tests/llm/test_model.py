@@ -291,7 +291,13 @@ def refused_with(code: int, body: bytes, content_type: str = "application/json")
         pytest.param(wire.err_first(400, "fake:tools does not support tools"), ModelUnavailable, ["400", "support tools"], id="400"),
         pytest.param(wire.err_first(500, {"message": "inner"}), ModelUnavailable, ["500", "inner"], id="error object"),
         pytest.param(wire.err_first(500, "<html>x</html>"), ModelUnavailable, ["500", "without a reason"], id="HTML as the reason"),
-        pytest.param(wire.html_502(), ModelUnavailable, ["502", "without a reason"], id="HTML"),
+        pytest.param(wire.html_502(), ModelUnavailable, ["502", "No model server could be reached behind http://127.0.0.1"], id="HTML"),
+        pytest.param(refused_with(504, b""), ModelUnavailable, ["504", "No model server could be reached behind"], id="a balancer's 504"),
+        pytest.param(wire.err_first(502, "runner died"), ModelUnavailable, ["502", "runner died"], id="502 with a reason"),
+        pytest.param(
+            refused_with(503, b"<html>No server is available</html>", "text/html"), ModelBusy, ["503", "No model server is free behind http"], id="none free"
+        ),
+        pytest.param([wire.header("X-Served-By", "gpu-2"), wire.err_first(500, "oom")], ModelUnavailable, ["server gpu-2 refused", "oom"], id="a host's"),
         pytest.param(refused_with(500, b'[{"error":"x"}]'), ModelUnavailable, ["500", "without a reason"], id="JSON array"),
         pytest.param(refused_with(403, b""), ModelUnavailable, ["403", "without a reason"], id="empty"),
         pytest.param(refused_with(404, b"404 page not found", "text/plain"), ModelUnavailable, ["404"], id="another server's 404"),
@@ -318,6 +324,24 @@ async def test_refusals_are_told_in_a_sentence(script: wire.Script, kind: type[C
     assert "<" not in heard.error.message
     assert '{"' not in heard.error.message
     assert len(heard.error.message) < 450
+
+
+@pytest.mark.parametrize(
+    ("header", "host"),
+    [("gpu-2", "gpu-2"), (" gpu \t 2 ", "gpu 2"), ("g" * 100, "g" * 64), ("", None), ("\x85\xad", None)],
+    ids=["name", "spaces", "long", "empty", "unprintable"],
+)
+async def test_the_host_that_a_balancer_names_comes_with_the_first_chunk(header: str, host: str | None) -> None:
+    heard = await hear([wire.header("X-Served-By", header), wire.text("one", "two"), wire.done()])
+    assert heard.error is None
+    assert [chunk.host for chunk in heard.chunks] == [host, *[None] * (len(heard.chunks) - 1)]
+
+
+async def test_a_host_that_goes_away_in_mid_reply_is_named() -> None:
+    heard = await hear([wire.header("X-Served-By", "gpu-2"), wire.text("one"), wire.reset()])
+    assert heard.text == "one"
+    assert type(heard.error) is BrokenStream
+    assert heard.error.message.startswith("The model server gpu-2 broke off")
 
 
 async def test_missing_model_is_named() -> None:

@@ -240,6 +240,24 @@ async def test_a_busy_server_is_asked_again_and_the_person_told(client: Client, 
     assert [event["reason"] for event in client.of("turn.waiting")] == ["model_busy"]
 
 
+async def test_a_balancer_without_a_free_host_is_asked_again(client: Client, fake: FakeOllama) -> None:
+    fake.script(script.status(503, b"<html>No server is available</html>", "text/html"), script.reply("now"))
+    assert (await client.say(await client.new_chat(), "hi"))["status"] == "complete"
+    assert [event["reason"] for event in client.of("turn.waiting")] == ["model_busy"]
+
+
+async def test_a_balancer_is_told_the_chat_and_tells_the_host(client: Client, fake: FakeOllama) -> None:
+    served_by = script.header("X-Served-By", "gpu-2")
+    fake.script([served_by, script.text("hello"), script.done()], [served_by, script.text("half"), script.reset()])
+    first, second = await client.new_chat(), await client.new_chat()
+    await client.say(first, "hi")
+    ended = await client.say(second, "hi")
+    assert [request.headers["x-cleanroom-chat"] for request in fake.requests] == [first, second]
+    assert [(await client.messages(chat))[-1]["metrics"]["host"] for chat in (first, second)] == ["gpu-2", "gpu-2"]
+    assert ended["status"] == "interrupted"
+    assert "gpu-2 broke off" in ended["error"]["message"]
+
+
 async def test_a_slow_first_word_is_announced(client: Client, fake: FakeOllama) -> None:
     gate = asyncio.Event()
     fake.script(script.delay_headers(gate, script.reply("late")))

@@ -347,6 +347,7 @@ export default {
   "meta.firstToken": "{seconds} s to first word",
   "meta.firstTokenFull": "Time to the first word: {seconds} seconds",
   "meta.model": "Model: {name}",
+  "meta.host": "Model server: {name}",
   "meta.prompt": "{tokens} tok prompt",
   "meta.promptFull": "Tokens of the prompt, counted by the model server: {tokens}",
   "meta.replyFull": "Tokens of the reply: {tokens}",

@@ -413,6 +413,7 @@ export default {
   "meta.firstToken": "{seconds} с до первого слова",
   "meta.firstTokenFull": "До первого слова: {seconds} с",
   "meta.model": "Модель: {name}",
+  "meta.host": "Сервер модели: {name}",
   "meta.prompt": "запрос {tokens} ток",
   "meta.promptFull": "Токенов в запросе по счёту сервера модели: {tokens}",
   "meta.replyFull": "Токенов в ответе: {tokens}",

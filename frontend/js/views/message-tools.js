@@ -85,9 +85,10 @@ function Figures({ message }) {
 }
 
 function figuresOf({ t, seconds, decimal, number, when, dateTime }, { model, metrics, created_at: at }) {
-  const { first_token_ms: wait, tokens_per_second: speed, prompt_tokens: prompt, reply_tokens: reply, num_ctx: window } = metrics ?? {};
+  const { first_token_ms: wait, tokens_per_second: speed, prompt_tokens: prompt, reply_tokens: reply, num_ctx: window, host } = metrics ?? {};
   const figures = [
     model && { short: model, full: t("meta.model", { name: model }) },
+    host && { short: null, full: t("meta.host", { name: host }) },
     wait > 0 && { short: t("meta.firstToken", { seconds: seconds(wait) }), full: t("meta.firstTokenFull", { seconds: seconds(wait) }) },
     speed > 0 && { short: t("meta.speed", { speed: decimal(speed) }), full: t("meta.speedFull", { speed: decimal(speed) }) },
     prompt > 0 && { short: t("meta.prompt", { tokens: number(prompt) }), full: t("meta.promptFull", { tokens: number(prompt) }) },
