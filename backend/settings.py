@@ -96,7 +96,9 @@ def _database_url(value: str) -> str:
     return value
 
 
-def _redis_url(value: str) -> str:
+def _redis_url(value: str, info: ValidationInfo) -> str:
+    if not info.data.get("database_url", "postgresql:").startswith("postgresql:"):
+        raise ValueError("serves several servers on one PostgreSQL; set CLEANROOM_DATABASE_URL to that, too")
     reason = "must be redis:// or rediss://, a host, and maybe a port and a database's number"
     try:
         parts = urlsplit(value)

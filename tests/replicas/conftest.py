@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from backend.connection import Connection, Result
 from backend.protocol import Command
 from backend.replicas import leases
+from backend.replicas.line import EPOCH
 from backend.replicas.replica import Replica
 from tests.engines import Valkey, valkey
 
@@ -26,6 +27,7 @@ async def redis(shared_valkey: Valkey) -> Valkey:
     """Valkey, running and empty."""
     async with Redis.from_url(shared_valkey.url) as client:
         await client.flushall()
+        await client.set(EPOCH, "an epoch")  # or the first server would wait for the owners of before
     return shared_valkey
 
 
@@ -105,8 +107,8 @@ async def start(redis: Valkey) -> AsyncIterator[Start]:
         yield start
 
 
-@pytest.fixture(autouse=True)
-def _short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Times of a tenth, so that a test can wait for a lease's end."""
+@pytest.fixture
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times of a fifth, so that a test can wait for a lease's end."""
     for name in ("LEASE_SECONDS", "FENCE_SECONDS", "HEARTBEAT_SECONDS", "SETTLING_SECONDS"):
-        monkeypatch.setattr(leases, name, getattr(leases, name) / 10)
+        monkeypatch.setattr(leases, name, getattr(leases, name) / 5)

@@ -16,7 +16,7 @@ from tests.engines import Valkey
 from tests.replicas.conftest import Server, Start
 from tests.server import Json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("short_leases")]
 
 
 def started(chat: str = "a") -> TurnStarted:
