@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from backend.errors import CleanroomError, Invalid
+from backend.errors import CleanroomError, Invalid, Unreachable
 from backend.hub import Hub, Outbox
 from backend.protocol import BadFrame, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
 from backend.rate_limit import RateLimit
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # The page comes back at once for a snapshot when it sees this code.
 CLOSE_SLOW = 4001
+# It tries again a little later, maybe at another server.
+CLOSE_RESTART = 1012
 # It waits longer when it sees this one.
 CLOSE_ABUSE = 1008
 
@@ -42,11 +44,18 @@ class Connection:
 
 
 async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], Awaitable[None]], dispatch: Dispatch) -> None:
-    """Accept the socket and serve it until either side ends it. `welcome` sends the first frame and attaches it to the hub."""
+    """Accept the socket and serve it until either side ends it.
+
+    `welcome` sends the first frame and attaches it to the hub, or raises Unreachable.
+    """
     await websocket.accept()
     connection = Connection(hub, websocket.scope["user"])
     try:
-        await welcome(connection)
+        try:
+            await welcome(connection)
+        except Unreachable:
+            await websocket.close(CLOSE_RESTART, "not reachable now")
+            return
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(_write(websocket, connection.outbox))
             await _read(websocket, connection, dispatch, tasks)

@@ -103,7 +103,7 @@ def postgres() -> Iterator[Postgres]:
         subprocess.run(made, cwd=folder, check=True, capture_output=True, **as_unprivileged())
         options = {
             "port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
-            "full_page_writes": "off", "synchronous_commit": "off", "shared_buffers": "16MB", "max_connections": 100,
+            "full_page_writes": "off", "shared_buffers": "16MB", "max_connections": 100,
         }  # fmt: skip
         command = [str(programs / "postgres"), "-D", str(data), *(f"-c{name}={value}" for name, value in options.items())]
         yield from _started(Postgres(folder, port, command, signal.SIGINT))
