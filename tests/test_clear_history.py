@@ -202,7 +202,7 @@ def test_it_takes_the_database_from_the_environment_and_runs_by_itself_from_anyw
 def test_a_bad_setting_is_one_line(tmp_path: Path) -> None:
     result = run("--yes", env={"CLEANROOM_DATABASE_URL": "mysql://x"})
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "CLEANROOM_DATABASE_URL='mysql://x' can't be used" in result.stderr
+    assert "CLEANROOM_DATABASE_URL can't be used" in result.stderr
 
 
 def test_help_names_every_option() -> None:
