@@ -208,7 +208,7 @@ async def test_redis_restarted_in_mid_reply_costs_nothing(pair: Pair, fake: Fake
 async def is_whole(address: str, chat: str) -> bool:
     """Whether the chat's last reply is complete, as a new socket sees it."""
     try:
-        async with Client.connect(address) as back:
+        async with asyncio.timeout(3), Client.connect(address) as back:  # a welcome that is refused is waited for in vain
             reply = await back.command("chat.open", chat_id=chat)
     except (TimeoutError, OSError):
         return False
