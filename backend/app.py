@@ -123,12 +123,12 @@ def create_app(settings: Settings) -> Starlette:
     chats = Chats(journal, chat_rows, states, turns, replies, sent, clock)
     temporary = TemporaryChats(journal, replicas, chats, clock)
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
-    models = Models(backend, journal, Pulls(backend, journal, clock))
+    models = Models(backend, journal, Pulls(backend, journal, clock), replicas)
     ownership = Ownership(journal)
     commands = Commands(
         ownership=ownership,
         chats=chats,
-        archives=Archives(journal, chat_rows, chats, clock, settings.max_message_bytes),
+        archives=Archives(journal, chat_rows, chats, replicas, clock, settings.max_message_bytes),
         forks=Forks(journal, chat_rows, chats, clock),
         search=Search(journal, chat_rows),
         turns=turns,

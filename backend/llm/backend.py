@@ -7,7 +7,7 @@ import importlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,6 +102,8 @@ class ModelBackend:
         self.models: list[ModelInfo] = []
         # The windows that a person chose, by the models' names.
         self.windows: dict[str, int] = {}
+        # Where other servers may have chosen some meanwhile: how these are looked up.
+        self.read_windows: Callable[[], Awaitable[dict[str, int]]] | None = None
 
     @property
     def address(self) -> str:
@@ -164,6 +166,8 @@ class ModelBackend:
     async def bind(self, chat_id: str, name: str | None, parameters: Mapping[str, Any]) -> BoundModel:
         """The model for the chat, which chose `name` (None: the default) and `parameters`. Raises a ModelError that says what to do."""
         await self._meet_ollama()
+        if self.read_windows is not None:
+            self.windows = await self.read_windows()
         if self.kind == "embedded":
             await self._embedded_server()
         if self.kind == "none":

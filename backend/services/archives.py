@@ -18,6 +18,7 @@ from backend.services.formats import chatgpt, cleanroom, markdown, open_webui, v
 from backend.services.formats.filename import filename
 from backend.services.formats.transcript import Transcript, Unreadable
 from backend.services.journal import Journal, Unit
+from backend.services.peers import Peers
 from backend.services.records import Clock, to_message
 from backend.store import chats
 from backend.store.connection import Connection
@@ -46,8 +47,9 @@ class _Outcome:
 
 
 class Archives:
-    def __init__(self, journal: Journal, chat_rows: ChatRows, chats: Chats, clock: Clock, max_message_bytes: int) -> None:
+    def __init__(self, journal: Journal, chat_rows: ChatRows, chats: Chats, peers: Peers, clock: Clock, max_message_bytes: int) -> None:
         self._journal = journal
+        self._peers = peers
         self._rows = chat_rows
         self._chats = chats
         self._clock = clock
@@ -77,7 +79,7 @@ class Archives:
         found, failed = await asyncio.to_thread(self._read, content)
         outcome = _Outcome(failed=failed)
         for transcript in found:
-            chat, is_news = await self._journal.write(lambda unit, transcript=transcript: self._take_in_one(unit, user, transcript))  # type: ignore[misc]
+            chat, is_news = await self._take_in_one(user, transcript)
             outcome.all.append(chat)
             if is_news:
                 outcome.taken.append(chat)
@@ -86,11 +88,16 @@ class Archives:
         skipped = len(outcome.all) - len(outcome.taken)
         return {"chat": outcome.all[0], "chats": outcome.taken, "skipped": skipped, "failed": outcome.failed}
 
-    async def _take_in_one(self, unit: Unit, user: str, transcript: Transcript) -> tuple[Chat, bool]:
-        """The conversation's chat, and whether anything of it is new."""
+    async def _take_in_one(self, user: str, transcript: Transcript) -> tuple[Chat, bool]:
+        """The conversation's chat, and whether anything of it is new. A chat that another server has does not grow here."""
+        known = await self._journal.read(lambda tx: chats.get_by_client_id(tx, user, transcript.source))
+        may_grow = known is None or await self._peers.owns(known["id"])
+        return await self._journal.write(lambda unit: self._write(unit, user, transcript, may_grow))
+
+    async def _write(self, unit: Unit, user: str, transcript: Transcript, may_grow: bool) -> tuple[Chat, bool]:
         known = await chats.get_by_client_id(unit.tx, user, transcript.source)
         if known is not None:
-            has_grown = await self._grow(unit, known, transcript)
+            has_grown = may_grow and await self._grow(unit, known, transcript)
             return await self._chats.wire(unit.tx, known["id"]), has_grown
         chat = await self._chats.wire(unit.tx, await transcripts.write(unit, user, transcript, transcript.source))
         unit.publish(ChatEvent(type="chat.created", chat=chat, user=chat.owner))

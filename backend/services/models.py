@@ -12,6 +12,7 @@ from backend.llm.backend import ModelBackend
 from backend.llm.wire import ModelInfo
 from backend.protocol import Model, ModelsUpdated, Pull
 from backend.services.journal import Journal, Unit
+from backend.services.peers import Peers
 from backend.services.pulls import Pulls
 from backend.store import model_windows
 
@@ -20,17 +21,19 @@ FIRST_LOOK_SECONDS = 3.0
 
 
 class Models:
-    def __init__(self, backend: ModelBackend, journal: Journal, pulls: Pulls) -> None:
+    def __init__(self, backend: ModelBackend, journal: Journal, pulls: Pulls, peers: Peers) -> None:
         self._backend = backend
         self._journal = journal
         self._pulls = pulls
         self._pages = 0
         self._watch: asyncio.Task[None] | None = None
         backend.on_change = self._tell
+        if not peers.is_alone:
+            backend.read_windows = self._read_windows
 
     async def begin(self) -> None:
         """Read the chosen windows, then look which server answers, beside what comes next."""
-        self._backend.windows = await self._journal.read(model_windows.get_all)
+        self._backend.windows = await self._read_windows()
         self._backend.look_again()
 
     async def close(self) -> None:
@@ -103,6 +106,9 @@ class Models:
     async def cancel_pull(self, name: str) -> None:
         """Raises NotFound."""
         await self._pulls.cancel(name)
+
+    async def _read_windows(self) -> dict[str, int]:
+        return await self._journal.read(model_windows.get_all)
 
     def _take_window(self, name: str, num_ctx: int | None) -> None:
         windows = {model: tokens for model, tokens in self._backend.windows.items() if model != name}

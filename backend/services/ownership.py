@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from backend.errors import NotFound
-from backend.protocol import Command
+from backend.protocol import Command, ModelPull, ModelPullCancel
 from backend.services.chat_rows import NO_CHAT
 from backend.services.journal import Journal
 from backend.store import chats, messages
 from backend.store.connection import Connection
+
+# Pulls are followed by one server at a time, as if they were a chat's: whoever cancels one reaches the server that began it.
+PULLS = "pulls"
 
 
 class Ownership:
@@ -19,10 +22,12 @@ class Ownership:
         self._journal = journal
 
     async def chat_of(self, user: str, command: Command) -> str | None:
-        """The chat that a command is for; None when it is for none.
+        """The chat that a command is for, PULLS for those of pulls; None when it is for none.
 
         Raises NotFound for a chat or a message that is not there and for one of another user, in the same words.
         """
+        if isinstance(command, ModelPull | ModelPullCancel):
+            return PULLS
         chat_id: str | None = getattr(command, "chat_id", None)
         message_id: Any = getattr(command, "message_id", None)
         if not command.is_owner_checked or (chat_id is None and message_id is None):

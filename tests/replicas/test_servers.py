@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import uuid
 from collections.abc import AsyncIterator
@@ -181,6 +182,37 @@ async def test_a_welcome_knows_the_turns_of_the_other_server(pair: Pair, fake: F
         assert [listed["turn_running"] for listed in newcomer.welcome["chats"]] == [True]
     await two.ok("turn.stop", chat_id=chat)
     await one.finished(turn)
+
+
+async def test_a_window_that_was_chosen_at_the_other_server_counts(pair: Pair, fake: FakeOllama) -> None:
+    one, two = pair
+    model = one.welcome["default_model"]
+    await one.ok("model.update", name=model, num_ctx=2048)
+    chat = await two.new_chat()
+    assert (await two.say(chat, "hi")).get("error") is None
+    assert fake.requests[-1].options["num_ctx"] == 2048
+
+
+async def test_a_pull_is_ended_at_the_other_server(pair: Pair, fake: FakeOllama) -> None:
+    one, two = pair
+    fake.script_pull([script.progress("pulling manifest"), script.hang()])
+    await one.ok("model.pull", name="qwen3:4b")
+    await two.event("model.pull", lambda event: event["pull"]["step"] == "pulling manifest")
+    await two.ok("model.pull_cancel", name="qwen3:4b")
+    await one.event("model.pull", lambda event: event["pull"]["status"] == "cancelled")
+
+
+async def test_a_chat_of_the_other_server_does_not_grow_by_an_import(pair: Pair) -> None:
+    """Its events are numbered there: they would come twice with the same number."""
+    one, two = pair
+    chat = await one.new_chat(title="Grown")
+    await one.say(chat, "hi")
+    exported = json.loads((await one.ok("chat.export", chat_id=chat, format="json"))["content"])
+    taken = (await one.ok("chat.import", content=json.dumps(exported)))["chat"]["id"]
+    await one.ok("chat.open", chat_id=taken)
+    exported["messages"].append({**exported["messages"][0], "content": "and more"})
+    assert (await two.ok("chat.import", content=json.dumps(exported)))["skipped"] == 1
+    assert (await one.ok("chat.import", content=json.dumps(exported)))["skipped"] == 0
 
 
 # --- when something goes away
