@@ -97,7 +97,7 @@ async def refused(process: Process) -> str:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("CLEANROOM_PORT", "none"), ("CLEANROOM_EMBEDDED", "perhaps"), ("CLEANROOM_DATABASE_URL", "oracle://x"), ("OLLAMA_HOST", "ftp://x")],
+    [("CLEANROOM_PORT", "none"), ("CLEANROOM_EMBEDDED", "perhaps"), ("OLLAMA_HOST", "ftp://x")],
 )
 async def test_a_bad_setting_stops_the_start(tmp_path: Path, variable: str, value: str) -> None:
     async with started(tmp_path, None, **{variable: value}) as process:
@@ -105,13 +105,21 @@ async def test_a_bad_setting_stops_the_start(tmp_path: Path, variable: str, valu
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("variable", "value"), [("CLEANROOM_DATABASE_URL", "oracle://me:secret@x"), ("CLEANROOM_REDIS_URL", "redis://:secret@x")])
+async def test_a_bad_address_stops_the_start_and_its_password_is_not_repeated(tmp_path: Path, variable: str, value: str) -> None:
+    async with started(tmp_path, None, **{variable: value}) as process:
+        said = await refused(process)
+    assert f"{variable} can't be used: it " in said
+    assert "secret" not in said
+
+
 async def test_a_variable_without_effect_is_told(tmp_path: Path) -> None:
-    async with started(tmp_path, None, CLEANROOM_REDIS_URL="secret word") as process:
+    async with started(tmp_path, None, CLEANROOM_QUEUE_URL="secret word") as process:
         await process.ready()
         process.tell(signal.SIGTERM)
         assert await process.ended() == 0
         said = await process.said()
-    assert "CLEANROOM_REDIS_URL is no setting" in said and "secret word" not in said
+    assert "CLEANROOM_QUEUE_URL is no setting" in said and "secret word" not in said
 
 
 async def test_a_busy_port_stops_the_start(tmp_path: Path) -> None:
