@@ -19,7 +19,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from backend.errors import ToolFailed
-from backend.store.facts_query import FUNCTIONS, MAX_BYTES, MAX_ROWS, QUERIES_AT_ONCE, SHAPES, VIEWS, FactsQuery, FactsTable
+from backend.store.facts_query import FUNCTIONS, MAX_BYTES, MAX_ROWS, QUERIES_AT_ONCE, SHAPES, VIEWS, FactsFile, FactsQuery, FactsTable
 from tests.faults import fuzzing
 from tests.faults.fuzzing import Check
 from tests.server import migrated_database
@@ -226,7 +226,7 @@ class Door:
             database.executescript(FACTS)
             other = folder / "other.db"
             database.execute(f"VACUUM INTO '{other}'")
-        self._query = FactsQuery(f"sqlite:///{self._path}")
+        self._query = FactsQuery(FactsFile(f"sqlite:///{self._path}"))
         self._before = self._digest()
 
     def close(self) -> None:

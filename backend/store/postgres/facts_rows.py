@@ -1,0 +1,71 @@
+"""The facts of a chat read from PostgreSQL and put into SQLite's memory, where a model's SELECT runs.
+
+No statement of a model's reaches the server: there is one dialect everywhere, and nothing of PostgreSQL's to guard.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from backend.store.connection import Connection
+from backend.store.facts_query import VIEWS, Facts, View
+from backend.store.units import Units
+
+# Of each view the newest rows are read until they have so many bytes of text, so that no view pushes out another. A row
+# weighs something without any text too.
+MAX_VIEW_BYTES = 4_000_000
+ROW_BYTES = 200
+STATEMENT_MS = 2_000
+
+_INTEGERS = frozenset({"id", "done", "version"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one view, oldest first, and how many there are in the database."""
+
+    rows: list[tuple[object, ...]]
+    total: int
+
+
+class FactsRows:
+    """A snapshot of the facts in a database, anew for each query."""
+
+    def __init__(self, database: Units) -> None:
+        self._database = database
+
+    async def facts(self, session_id: str) -> Facts:
+        read = await self._database.read(lambda tx: _read(tx, session_id))
+        unread = [f"the oldest {found.total - len(found.rows)} of {found.total} {name}" for name, found in read.items() if len(found.rows) < found.total]
+        return Facts(lambda: _filled(read), {name: f"SELECT * FROM main.{name}" for name in VIEWS}, ", ".join(unread))
+
+
+async def _read(tx: Connection, session_id: str) -> dict[str, _Rows]:
+    await tx.execute(f"SET LOCAL statement_timeout = {STATEMENT_MS}")
+    return {name: await _newest(tx, view, session_id) for name, view in VIEWS.items()}
+
+
+async def _newest(tx: Connection, view: View, session_id: str) -> _Rows:
+    """The newest rows up to the one that crosses the limit, so that the newest is always among them."""
+    columns = view.columns.split(", ")
+    weight = " + ".join([str(ROW_BYTES), *(f"OCTET_LENGTH({column})" for column in columns if column not in _INTEGERS)])
+    found = await tx.fetch_all(
+        f"""
+        WITH seen AS (SELECT id AS place, {view.columns}, {weight} AS weight FROM {view.table} WHERE {view.condition}),
+        weighed AS (SELECT *, SUM(weight) OVER (ORDER BY place DESC) - weight AS newer_bytes, COUNT(*) OVER () AS total FROM seen)
+        SELECT {view.columns}, total FROM weighed WHERE newer_bytes < {MAX_VIEW_BYTES} ORDER BY place
+        """,
+        {"chat": session_id},
+    )
+    return _Rows([tuple(row[column] for column in columns) for row in found], found[0]["total"] if found else 0)
+
+
+def _filled(read: dict[str, _Rows]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for name, view in VIEWS.items():
+        columns = view.columns.split(", ")
+        typed = ", ".join(f"{column} {'INTEGER' if column in _INTEGERS else 'TEXT'}" for column in columns)
+        connection.execute(f"CREATE TABLE {name} ({typed})")
+        connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", read[name].rows)
+    return connection
