@@ -31,7 +31,8 @@ NAME_CHARACTERS = 60
 DEADLINE_SECONDS = 1.0
 ANSWER_SECONDS = 1.1
 STEPS_PER_CHECK = 1_000
-# Threads that run on are few, so that they can't take the processor from the chats.
+# Threads that run on are few, so that they can't take the processor from the chats. Fewer than PostgreSQL's readers too:
+# a tool that asks has one already, and the source may want another.
 QUERIES_AT_ONCE = 2
 
 # A row's memory is its columns times its longest value. The first pair has room for the longest message, the second for any table.
@@ -86,16 +87,25 @@ FUNCTIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class FactsTable:
-    """A result as plain JSON values. `is_truncated`: rows or parts of long values are missing.
+class Unread:
+    """How many of a view's rows, the oldest ones, a query could not see because they are too much."""
 
-    `unread` says what the query could not see because it is too much, such as "the oldest 5 of 9 messages"; else it is empty.
-    """
+    view: str
+    rows: int
+    total_rows: int
+
+    def __str__(self) -> str:
+        return f"the oldest {self.rows} of {self.total_rows} rows of {self.view}"
+
+
+@dataclass(frozen=True, slots=True)
+class FactsTable:
+    """A result as plain JSON values. `is_truncated`: rows or parts of long values are missing."""
 
     columns: list[str]
     rows: list[list[Any]]
     is_truncated: bool
-    unread: str = ""
+    unread: tuple[Unread, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,7 @@ class Facts:
 
     open: Callable[[], sqlite3.Connection]
     selects: dict[str, str]
-    unread: str = ""
+    unread: tuple[Unread, ...] = ()
 
 
 class Source(Protocol):

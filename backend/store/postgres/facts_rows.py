@@ -9,7 +9,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from backend.store.connection import Connection
-from backend.store.facts_query import VIEWS, Facts, View
+from backend.store.facts_query import VIEWS, Facts, Unread, View
 from backend.store.units import Units
 
 # Of each view the newest rows are read until they have so many bytes of text, so that no view pushes out another. A row
@@ -18,7 +18,8 @@ MAX_VIEW_BYTES = 4_000_000
 ROW_BYTES = 200
 STATEMENT_MS = 2_000
 
-_INTEGERS = frozenset({"id", "done", "version"})
+# As in the SQLite file; every other column is text.
+_INTEGERS = {"id": "INTEGER PRIMARY KEY", "done": "INTEGER", "version": "INTEGER"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class FactsRows:
 
     async def facts(self, session_id: str) -> Facts:
         read = await self._database.read(lambda tx: _read(tx, session_id))
-        unread = [f"the oldest {found.total - len(found.rows)} of {found.total} {name}" for name, found in read.items() if len(found.rows) < found.total]
-        return Facts(lambda: _filled(read), {name: f"SELECT * FROM main.{name}" for name in VIEWS}, ", ".join(unread))
+        unread = tuple(Unread(name, found.total - len(found.rows), found.total) for name, found in read.items() if len(found.rows) < found.total)
+        return Facts(lambda: _filled(read), {name: f"SELECT * FROM temp.read_{name}" for name in VIEWS}, unread)
 
 
 async def _read(tx: Connection, session_id: str) -> dict[str, _Rows]:
@@ -62,10 +63,13 @@ async def _newest(tx: Connection, view: View, session_id: str) -> _Rows:
 
 
 def _filled(read: dict[str, _Rows]) -> sqlite3.Connection:
+    """A connection with the rows in its temporary schema, where a query may count them: all are the chat's own."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.execute("BEGIN")
     for name, view in VIEWS.items():
         columns = view.columns.split(", ")
-        typed = ", ".join(f"{column} {'INTEGER' if column in _INTEGERS else 'TEXT'}" for column in columns)
-        connection.execute(f"CREATE TABLE {name} ({typed})")
-        connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", read[name].rows)
+        typed = ", ".join(f"{column} {_INTEGERS.get(column, 'TEXT')}" for column in columns)
+        connection.execute(f"CREATE TEMP TABLE read_{name} ({typed})")
+        connection.executemany(f"INSERT INTO temp.read_{name} VALUES ({', '.join('?' * len(columns))})", read[name].rows)
+    connection.execute("COMMIT")
     return connection

@@ -72,6 +72,7 @@ export default {
   "card.snapshot.same": "There is no difference.",
   "card.snapshot.taken": "Snapshot taken · {label}",
   "card.superseded": "replaced",
+  "card.unread": "Too much to read, so not in the result: the oldest {count} of {total} rows of {view}.",
   "card.system_prompt.applied": "System prompt · version {version} applied",
   "card.system_prompt.default": "System prompt · none applied yet",
   "card.system_prompt.default_body": "The chat uses Cleanroom's own prompt.",

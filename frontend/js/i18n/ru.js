@@ -87,6 +87,7 @@ export default {
   "card.snapshot.same": "Отличий нет.",
   "card.snapshot.taken": "Снимок сделан · {label}",
   "card.superseded": "заменено",
+  "card.unread": "Слишком много, чтобы прочитать всё. Не учтены самые старые строки {view}: {count} из {total}.",
   "card.system_prompt.applied": "Системный промпт · применена версия {version}",
   "card.system_prompt.default": "Системный промпт · ещё не задан",
   "card.system_prompt.default_body": "Чат использует собственный промпт Cleanroom.",
