@@ -72,7 +72,6 @@ export default {
   "card.snapshot.same": "There is no difference.",
   "card.snapshot.taken": "Snapshot taken · {label}",
   "card.superseded": "replaced",
-  "card.unread": "Too much to read, so not in the result: the oldest {count} of {total} rows of {view}.",
   "card.system_prompt.applied": "System prompt · version {version} applied",
   "card.system_prompt.default": "System prompt · none applied yet",
   "card.system_prompt.default_body": "The chat uses Cleanroom's own prompt.",
@@ -93,6 +92,7 @@ export default {
   "card.task.updated": "Task {id} changed",
   "card.temporary": "temporary",
   "card.tool_failed": "“{tool}” did not work",
+  "card.unread": "Too much to read, so not in the result: the oldest {count} of {total} rows of {view}.",
   "card.unseen": "not seen by the model",
 
   "chat.askBefore": "Ask before changes",

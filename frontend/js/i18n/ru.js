@@ -87,7 +87,6 @@ export default {
   "card.snapshot.same": "Отличий нет.",
   "card.snapshot.taken": "Снимок сделан · {label}",
   "card.superseded": "заменено",
-  "card.unread": "Слишком много, чтобы прочитать всё. Не учтены самые старые строки {view}: {count} из {total}.",
   "card.system_prompt.applied": "Системный промпт · применена версия {version}",
   "card.system_prompt.default": "Системный промпт · ещё не задан",
   "card.system_prompt.default_body": "Чат использует собственный промпт Cleanroom.",
@@ -113,6 +112,7 @@ export default {
   "card.task.updated": "Задача {id} изменена",
   "card.temporary": "временно",
   "card.tool_failed": "«{tool}» не получилось",
+  "card.unread": "Слишком много, чтобы прочитать всё. Не учтены самые старые строки {view}: {count} из {total}.",
   "card.unseen": "модель не видит",
 
   "chat.askBefore": "Спрашивать перед изменениями",
