@@ -12,10 +12,10 @@ from backend.store.connection import Connection
 from backend.store.facts_query import VIEWS, Facts, Unread, View
 from backend.store.units import Units
 
-# Of each view the newest rows are read until they have so many bytes of text, so that no view pushes out another. A row
-# weighs something without any text too.
+# Of each view the newest rows are read until they have so many bytes, so that no view pushes out another. A row without
+# text weighs something too: the event loop reads each, and many short ones would hold up the chats.
 MAX_VIEW_BYTES = 4_000_000
-ROW_BYTES = 200
+ROW_BYTES = 500
 STATEMENT_MS = 2_000
 
 # As in the SQLite file; every other column is text.
@@ -26,7 +26,7 @@ _INTEGERS = {"id": "INTEGER PRIMARY KEY", "done": "INTEGER", "version": "INTEGER
 class _Rows:
     """Rows of one view, oldest first, and how many there are in the database."""
 
-    rows: list[tuple[object, ...]]
+    rows: list[dict[str, object]]
     total: int
 
 
@@ -59,7 +59,7 @@ async def _newest(tx: Connection, view: View, session_id: str) -> _Rows:
         """,
         {"chat": session_id},
     )
-    return _Rows([tuple(row[column] for column in columns) for row in found], found[0]["total"] if found else 0)
+    return _Rows(found, found[0]["total"] if found else 0)
 
 
 def _filled(read: dict[str, _Rows]) -> sqlite3.Connection:
@@ -70,6 +70,6 @@ def _filled(read: dict[str, _Rows]) -> sqlite3.Connection:
         columns = view.columns.split(", ")
         typed = ", ".join(f"{column} {_INTEGERS.get(column, 'TEXT')}" for column in columns)
         connection.execute(f"CREATE TEMP TABLE read_{name} ({typed})")
-        connection.executemany(f"INSERT INTO temp.read_{name} VALUES ({', '.join('?' * len(columns))})", read[name].rows)
+        connection.executemany(f"INSERT INTO temp.read_{name} VALUES ({', '.join(f':{column}' for column in columns)})", read[name].rows)
     connection.execute("COMMIT")
     return connection

@@ -71,6 +71,7 @@ async def test_a_read_after_a_refusal_has_the_facts_of_now(facts: FactsQuery, da
 
 async def test_of_too_much_the_newest_is_read_and_the_rest_is_told(facts: FactsQuery, database: Units, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_rows, "MAX_VIEW_BYTES", 30_000)
+    monkeypatch.setattr(facts_rows, "ROW_BYTES", 0)
 
     async def add(tx: Connection) -> None:
         for number in range(5):
