@@ -83,7 +83,7 @@ def create_app(settings: Settings) -> Starlette:
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
     journal = Journal(database, hub)
     chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock, metrics)
-    tool_runs = ToolRuns(registry, states, journal, clock, facts_query_at(settings.database_url))
+    tool_runs = ToolRuns(registry, states, journal, clock, facts_query_at(settings.database_url, database))
     prompting = Prompting(settings, registry, states, counter, clock)
     replies, sent = Replies(journal, clock), SentRequests(PromptCounts(), clock)
     approvals = Approvals(journal, clock)

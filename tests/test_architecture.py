@@ -98,7 +98,7 @@ DEFERRED: dict[tuple[str, str], str] = {
     ("backend.app", "backend.replicas.replica"): "a server that is alone has no use for Redis' client",
     ("backend.embedded.__main__", "backend.embedded.engine"): "llama.cpp's libraries load behind the first answers",
     ("backend.store.engines", "backend.store.postgres.database"): "the driver is slow to import, and most workspaces are a file",
-    ("backend.store.engines", "backend.store.postgres.facts_query"): "the same",
+    ("backend.store.engines", "backend.store.postgres.facts_rows"): "the same",
     ("backend.store.database", "backend.store.migrate"): "Alembic is slow to import, and most starts need no migration",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.store.database import Database
-from backend.store.facts_query import FactsQuery
+from backend.store.facts_query import FactsFile, FactsQuery
 from backend.store.units import Units
 
 POSTGRES_SCHEME = "postgresql://"
@@ -21,9 +21,10 @@ def database_at(url: str) -> Units:
     return Database(url)
 
 
-def facts_query_at(url: str) -> FactsQuery:
+def facts_query_at(url: str, database: Units) -> FactsQuery:
+    """Queries over the facts of `database`, which `url` names."""
     if is_postgres(url):
-        from backend.store.postgres.facts_query import PostgresFactsQuery
+        from backend.store.postgres.facts_rows import FactsRows
 
-        return PostgresFactsQuery(url)
-    return FactsQuery(url)
+        return FactsQuery(FactsRows(database))
+    return FactsQuery(FactsFile(url))

@@ -1,7 +1,8 @@
-"""One SELECT of a model's own over named views of the facts, on a connection that can do nothing else.
+"""One SELECT of a model's own over named views of the facts, on a connection to SQLite that can do nothing else.
 
-A query runs in a thread of its own and is answered at its deadline even when the thread runs on. It holds
-neither the writer nor a reader, and knows nothing of tools.
+Where the facts come from is a source's matter (`FactsFile` here, `FactsRows` in postgres/); the query, its limits and
+its words are the same. A query runs in a thread of its own and is answered at its deadline even when the thread runs
+on. Meanwhile it holds neither the writer nor a reader, and knows nothing of tools.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from threading import BoundedSemaphore, Thread
-from typing import Any
+from typing import Any, Protocol
 
 from backend.errors import ToolFailed
 from backend.store.sqlite_file import file_path, open_file, store_error
@@ -31,7 +31,8 @@ NAME_CHARACTERS = 60
 DEADLINE_SECONDS = 1.0
 ANSWER_SECONDS = 1.1
 STEPS_PER_CHECK = 1_000
-# Threads that run on are few, so that they can't take the processor from the chats.
+# Threads that run on are few, so that they can't take the processor from the chats. Fewer than PostgreSQL's readers too:
+# a tool that asks has one already, and the source may want another.
 QUERIES_AT_ONCE = 2
 
 # A row's memory is its columns times its longest value. The first pair has room for the longest message, the second for any table.
@@ -51,16 +52,25 @@ LIMITS = {
 FUNCTION_CALLS = 40
 LARGEST_EXACT_INTEGER = 2**53 - 1  # in a browser
 
-_CHAT = "session_id = {chat}"
-_OWNED = "owner = (SELECT owner FROM main.chats WHERE id = {chat})"
-# Each view: its columns, and where they come from.
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a query sees of a table: some columns of the rows that meet the condition, in which `:chat` is the chat's id."""
+
+    columns: str
+    table: str
+    condition: str
+
+
+_CHAT = "session_id = :chat"
+_OWNED = "owner = (SELECT owner FROM chats WHERE id = :chat)"
 VIEWS = {
-    "tasks": ("id, title, done, created_at, updated_at", f"main.tasks WHERE {_OWNED}"),
-    "notes": ("id, title, content, created_at, updated_at", f"main.notes WHERE {_OWNED}"),
-    "prompts": ("version, status, content, created_at", f"main.system_prompts WHERE {_CHAT}"),
-    "messages": ("id, role, content, created_at", f"main.chat_messages WHERE {_CHAT} AND is_ephemeral = 0 AND hidden = 0 AND status <> 'streaming'"),
+    "tasks": View("id, title, done, created_at, updated_at", "tasks", _OWNED),
+    "notes": View("id, title, content, created_at, updated_at", "notes", _OWNED),
+    "prompts": View("version, status, content, created_at", "system_prompts", _CHAT),
+    "messages": View("id, role, content, created_at", "chat_messages", f"{_CHAT} AND is_ephemeral = 0 AND hidden = 0 AND status <> 'streaming'"),
 }
-SCHEMA = ", ".join(f"{name}({columns})" for name, (columns, _) in VIEWS.items())
+SCHEMA = ", ".join(f"{name}({view.columns})" for name, view in VIEWS.items())
 
 # Those that neither grow a value by themselves nor look outside: no printf, zeroblob, load_extension, fts3_tokenizer.
 # Nor trim, which would be at two long texts for hours; replace and instr are for seconds.
@@ -77,26 +87,77 @@ FUNCTIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """How many of a view's rows, the oldest ones, a query could not see because they are too much."""
+
+    view: str
+    rows: int
+    total_rows: int
+
+    def __str__(self) -> str:
+        return f"the oldest {self.rows} of {self.total_rows} rows of {self.view}"
+
+
+@dataclass(frozen=True, slots=True)
 class FactsTable:
     """A result as plain JSON values. `is_truncated`: rows or parts of long values are missing."""
 
     columns: list[str]
     rows: list[list[Any]]
     is_truncated: bool
+    unread: tuple[Unread, ...] = ()
 
 
-class FactsQuery:
-    """Runs queries over one database."""
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One chat's facts, ready to be queried.
+
+    `open` makes a connection in the thread that uses it. `selects` has for each of VIEWS the SELECT of its rows there.
+    """
+
+    open: Callable[[], sqlite3.Connection]
+    selects: dict[str, str]
+    unread: tuple[Unread, ...] = ()
+
+
+class Source(Protocol):
+    async def facts(self, session_id: str) -> Facts:
+        """What a query of this chat may see. Raises StoreError."""
+
+
+class FactsFile:
+    """The facts of a SQLite file, which the query itself reads."""
 
     def __init__(self, url: str) -> None:
         self._path = file_path(url)
+
+    async def facts(self, session_id: str) -> Facts:
+        chat = "'{}'".format(session_id.replace("'", "''"))  # a view takes no values
+        selects = {name: f"SELECT {view.columns} FROM main.{view.table} WHERE {view.condition.replace(':chat', chat)}" for name, view in VIEWS.items()}
+        return Facts(lambda: open_file(self._path, "mode=ro"), selects)
+
+
+class FactsQuery:
+    """Runs queries over the facts of one source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._places = BoundedSemaphore(QUERIES_AT_ONCE)
 
     async def run(self, session_id: str, sql: str) -> FactsTable:
         """The rows that `sql` selects, as far as they fit. Raises ToolFailed with words that a query can be mended by."""
         if not self._places.acquire(blocking=False):
             raise ToolFailed("Earlier queries are still running; ask again in a few seconds.")
-        query, outcome = _Query(self._path, session_id, sql), Future[FactsTable]()
+        try:
+            query = _Query(await self._source.facts(session_id), sql)
+        except BaseException:
+            self._places.release()
+            raise
+        return await self._answer(query)
+
+    async def _answer(self, query: _Query) -> FactsTable:
+        """Have a thread run the query; the place is the thread's from now on."""
+        outcome = Future[FactsTable]()
         outcome.set_running_or_notify_cancel()
         Thread(target=self._settle, args=(query, outcome), name="facts query", daemon=True).start()
         try:
@@ -121,9 +182,8 @@ class FactsQuery:
 class _Query:
     """One query on a connection of its own; belongs to the thread that runs it, but for `interrupt`."""
 
-    def __init__(self, path: Path, session_id: str, sql: str) -> None:
-        self._path = path
-        self._session_id = session_id
+    def __init__(self, facts: Facts, sql: str) -> None:
+        self._facts = facts
         self._sql = sql
         self._deadline = time.monotonic() + DEADLINE_SECONDS
         self._connection: sqlite3.Connection | None = None
@@ -153,7 +213,7 @@ class _Query:
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        with closing(open_file(self._path, "mode=ro")) as connection:
+        with closing(self._facts.open()) as connection:
             self._connection = connection
             connection.text_factory = lambda text: text.decode("utf-8", "replace")
             self._hidden = {row[0].lower() for row in connection.execute("SELECT name FROM sqlite_master")} - VIEWS.keys()
@@ -172,10 +232,9 @@ class _Query:
         SQLite tells the authorizer the name of the view that reads a table, but also that of a WITH clause: one
         that is called like a view would get in. So the views that read have names that no query can know.
         """
-        chat = "'{}'".format(self._session_id.replace("'", "''"))
-        for name, (columns, source) in VIEWS.items():
-            connection.execute(f"CREATE TEMP VIEW {self._door}_{name} AS SELECT {columns} FROM {source.format(chat=chat)}")
-            connection.execute(f"CREATE TEMP VIEW {name} AS SELECT {columns} FROM {self._door}_{name}")
+        for name, select in self._facts.selects.items():
+            connection.execute(f"CREATE TEMP VIEW {self._door}_{name} AS {select}")
+            connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM {self._door}_{name}")
 
     def _authorize(self, action: int, first: str | None, second: str | None, database: str | None, accessor: str | None) -> int:
         """SQLite asks at every access of a statement. What isn't named here is refused."""
@@ -199,7 +258,8 @@ class _Query:
         if (accessor is not None and accessor.startswith(self._door)) or table.startswith(self._door):
             return True
         if column == "":  # none of its columns is used, as in count(*); the query's own WITH clauses are asked for so too
-            return table not in self._hidden and not table.startswith("sqlite_")
+            # Here the schema is what the query wrote, if it wrote any: main.tasks are everybody's.
+            return (database or "temp").lower() == "temp" and table not in self._hidden and not table.startswith("sqlite_")
         return table in VIEWS and database == "temp"
 
     def _fetch(self, connection: sqlite3.Connection) -> FactsTable:
@@ -218,7 +278,7 @@ class _Query:
                 break
             is_truncated |= any(isinstance(value, str) and len(value) > CELL_CHARACTERS for value in row)
             rows.append(values)
-        return FactsTable(names, rows, is_truncated)
+        return FactsTable(names, rows, is_truncated, self._facts.unread)
 
     def _explain(self, error: Exception) -> Exception:
         """What the asker is told. SQLite's words on a statement name what the asker wrote, and no path."""

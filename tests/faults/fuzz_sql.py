@@ -19,7 +19,7 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from backend.errors import ToolFailed
-from backend.store.facts_query import FUNCTIONS, MAX_BYTES, MAX_ROWS, QUERIES_AT_ONCE, SHAPES, VIEWS, FactsQuery, FactsTable
+from backend.store.facts_query import FUNCTIONS, MAX_BYTES, MAX_ROWS, QUERIES_AT_ONCE, SHAPES, VIEWS, FactsFile, FactsQuery, FactsTable
 from tests.faults import fuzzing
 from tests.faults.fuzzing import Check
 from tests.server import migrated_database
@@ -51,7 +51,7 @@ with closing(sqlite3.connect(":memory:")) as _empty:
     HIDDEN = sorted({row[0] for row in _empty.execute(TABLES_SQL)} - VIEWS.keys())
 
 # The names that a source has, by its own; hidden ones are asked for what they may have.
-COLUMNS = {name: columns.split(", ") for name, (columns, _) in VIEWS.items()}
+COLUMNS = {name: view.columns.split(", ") for name, view in VIEWS.items()}
 HIDDEN_COLUMNS = ["content", "title", "session_id", "name", "sql", "rowid", "is_ephemeral", "state", "message_index"]
 BUILT_IN = ["sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_sequence", "dbstat", "pragma_database_list", "json_each('[1]')"]
 ALLOWED = sorted(FUNCTIONS - {"->", "->>"})
@@ -226,7 +226,7 @@ class Door:
             database.executescript(FACTS)
             other = folder / "other.db"
             database.execute(f"VACUUM INTO '{other}'")
-        self._query = FactsQuery(f"sqlite:///{self._path}")
+        self._query = FactsQuery(FactsFile(f"sqlite:///{self._path}"))
         self._before = self._digest()
 
     def close(self) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from backend.store.postgres import facts_rows
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
+from tests.llm.tools.cards import newest_card
 from tests.server import Client, make_settings, running
 from tests.services.test_forks import conversation, fork, named
 from tests.services.test_transactions import answer, apply
@@ -43,11 +45,23 @@ async def test_a_question_is_answered_found_and_gone_with_its_chat(client: Clien
         assert await column(postgres_url, f"SELECT COUNT(*) FROM {table}") == [0], table
 
 
-async def test_a_models_sql_is_refused_in_words(client: Client, fake: FakeOllama) -> None:
+async def asked(client: Client, fake: FakeOllama, chat: str, sql: str) -> str:
+    """Have the model query; what it is told."""
+    fake.script(script.call("data_query", {"sql": sql}), script.reply("So it is."))
+    await client.say(chat, "Look it up.")
+    return str(fake.requests[-1].messages[-1]["content"])
+
+
+async def test_a_models_sql_reads_the_facts_and_nothing_else(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
     chat = await client.new_chat()
-    fake.script(script.calls(script.tool_call("data_query", {"sql": "SELECT pg_sleep(100)"})), script.reply("I can't."))
-    await client.say(chat, "How many tasks?")
-    assert any("can't be read by SQL" in str(message["content"]) for message in fake.requests[-1].messages if message["role"] == "tool")
+    for title in ("Water", "Земля"):
+        await client.press(chat, "task_add", title=title)
+    assert await asked(client, fake, chat, "SELECT id, title FROM tasks ORDER BY id") == '2 rows\n"id"\t"title"\n1\t"Water"\n2\t"Земля"'
+    assert "no such function: pg_sleep" in await asked(client, fake, chat, "SELECT pg_sleep(100)")
+    monkeypatch.setattr(facts_rows, "MAX_VIEW_BYTES", 1)
+    told = await asked(client, fake, chat, "SELECT title FROM tasks")
+    assert "Земля" in told and "Water" not in told and "the oldest 1 of 2 rows of tasks" in told
+    assert {"view": "tasks", "rows": 1, "total_rows": 2} in (await newest_card(client, chat))["unread"]
 
 
 async def test_a_yes_clears_what_was_worked_on(client: Client, postgres_url: str) -> None:

@@ -13,7 +13,9 @@ import pytest
 from backend.errors import ToolFailed
 from backend.store.connection import Connection
 from backend.store.database import Database
-from backend.store.facts_query import ANSWER_SECONDS, CELL_CHARACTERS, FUNCTIONS, MAX_BYTES, MAX_ROWS, SCHEMA, VIEWS, FactsQuery, FactsTable
+from backend.store.engines import facts_query_at
+from backend.store.facts_query import ANSWER_SECONDS, CELL_CHARACTERS, FUNCTIONS, MAX_BYTES, MAX_ROWS, SCHEMA, VIEWS, FactsFile, FactsQuery, FactsTable
+from backend.store.units import Units
 from tests.store.conftest import add_chat, add_message, run_child
 
 pytestmark = pytest.mark.anyio
@@ -28,26 +30,35 @@ GRACE_SECONDS = 0.5
 
 @pytest.fixture
 async def facts(database: Database, path: Path) -> FactsQuery:
-    """Over facts of the workspace and two chats; texts that no query may show hold CANARY."""
+    await database.write(add_facts)
+    return FactsQuery(FactsFile(f"sqlite:///{path}"))
 
-    async def add(tx: Connection) -> None:
-        await add_chat(tx, "d")
-        for number in range(100):
-            await tx.execute(f"INSERT INTO tasks (title, done, session_id, created_at, updated_at) VALUES ('task {number}', {number % 2}, 'c', '', '')")
-        await tx.execute("INSERT INTO notes (title, content, created_at, updated_at) VALUES ('milk', 'from the shop', '', '')")
-        for chat, content in (("c", "Be brief."), ("d", "CANARY other prompt")):
-            await tx.execute(
-                "INSERT INTO system_prompts (session_id, version, content, status, created_at) VALUES (:chat, 1, :content, 'applied', '')",
-                {"chat": chat, "content": content},
-            )
-        await add_message(tx, "said in c")
-        await add_message(tx, "CANARY other chat", "d")
-        for column, value in (("is_ephemeral", 1), ("hidden", 1), ("status", "'streaming'")):
-            hidden = await add_message(tx, f"CANARY {column}")
-            await tx.execute(f"UPDATE chat_messages SET {column} = {value} WHERE id = {hidden}")
 
-    await database.write(add)
-    return FactsQuery(f"sqlite:///{path}")
+@pytest.fixture
+async def either_facts(either: Units, database_url: str) -> FactsQuery:
+    """The same on each engine."""
+    await either.write(add_facts)
+    return facts_query_at(database_url, either)
+
+
+async def add_facts(tx: Connection) -> None:
+    """The local user's facts, two chats, and another user's; texts that no query of the chat `c` may show hold CANARY."""
+    await add_chat(tx, "d")
+    for number in range(100):
+        await tx.execute(f"INSERT INTO tasks (title, done, session_id, created_at, updated_at) VALUES ('task {number}', {number % 2}, 'c', '', '')")
+    await tx.execute("INSERT INTO notes (title, content, created_at, updated_at) VALUES ('milk', 'from the shop', '', '')")
+    await tx.execute("INSERT INTO tasks (title, owner, created_at, updated_at) VALUES ('CANARY of ann', 'ann', '', '')")
+    await tx.execute("INSERT INTO notes (title, content, owner, created_at, updated_at) VALUES ('CANARY', 'of ann', 'ann', '', '')")
+    for chat, content in (("c", "Be brief."), ("d", "CANARY other prompt")):
+        await tx.execute(
+            "INSERT INTO system_prompts (session_id, version, content, status, created_at) VALUES (:chat, 1, :content, 'applied', '')",
+            {"chat": chat, "content": content},
+        )
+    await add_message(tx, "said in c")
+    await add_message(tx, "CANARY other chat", "d")
+    for column, value in (("is_ephemeral", 1), ("hidden", 1), ("status", "'streaming'")):
+        hidden = await add_message(tx, f"CANARY {column}")
+        await tx.execute(f"UPDATE chat_messages SET {column} = {value} WHERE id = {hidden}")
 
 
 async def refused(facts: FactsQuery, sql: str) -> str:
@@ -74,13 +85,13 @@ async def drained(facts: FactsQuery) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_views_show_the_facts_and_this_chats_own(facts: FactsQuery) -> None:
-    tasks = await facts.run("c", "SELECT * FROM tasks ORDER BY id LIMIT 2")
+async def test_the_views_show_the_facts_and_this_chats_own(either_facts: FactsQuery) -> None:
+    tasks = await either_facts.run("c", "SELECT * FROM tasks ORDER BY id LIMIT 2")
     assert tasks == FactsTable(["id", "title", "done", "created_at", "updated_at"], [[1, "task 0", 0, "", ""], [2, "task 1", 1, "", ""]], False)
-    assert (await facts.run("c", "SELECT title, content FROM notes")).rows == [["milk", "from the shop"]]
-    assert (await facts.run("c", "SELECT * FROM prompts")).rows == [[1, "applied", "Be brief.", ""]]
-    assert (await facts.run("c", "SELECT role, content FROM messages")).rows == [["user", "said in c"]]
-    assert (await facts.run("x' OR '1'='1", "SELECT * FROM messages")).rows == []
+    assert (await either_facts.run("c", "SELECT title, content FROM notes")).rows == [["milk", "from the shop"]]
+    assert (await either_facts.run("c", "SELECT * FROM prompts")).rows == [[1, "applied", "Be brief.", ""]]
+    assert (await either_facts.run("c", "SELECT role, content FROM messages")).rows == [["user", "said in c"]]
+    assert (await either_facts.run("x' OR '1'='1", "SELECT * FROM messages")).rows == []
 
 
 ORDINARY: list[tuple[str, list[list[object]]]] = [
@@ -97,9 +108,9 @@ ORDINARY: list[tuple[str, list[list[object]]]] = [
 ]
 
 
-async def test_ordinary_queries_work(facts: FactsQuery) -> None:
+async def test_ordinary_queries_work(either_facts: FactsQuery) -> None:
     for sql, rows in ORDINARY:
-        assert (await facts.run("c", sql)).rows == rows, sql
+        assert (await either_facts.run("c", sql)).rows == rows, sql
 
 
 WRITING = [
@@ -152,7 +163,7 @@ async def test_a_hidden_table_is_hidden_in_every_form(facts: FactsQuery, table: 
         assert "can't be used" in await refused(facts, sql.replace("{table}", table)), sql
 
 
-async def test_every_other_table_is_hidden_too(facts: FactsQuery) -> None:
+async def test_every_other_table_is_hidden_too(either_facts: FactsQuery) -> None:
     """Q06: the schema, the index of messages with its shadow tables, SQLite's built-in tables."""
     hidden = """
         sqlite_master sqlite_schema sqlite_temp_master temp.sqlite_master main.sqlite_master sqlite_sequence chats session_states system_prompts
@@ -161,14 +172,16 @@ async def test_every_other_table_is_hidden_too(facts: FactsQuery) -> None:
     """.split()
     for table in hidden:
         for sql in ("SELECT * FROM {table}", "SELECT COUNT(*) FROM {table}", "WITH tasks AS (SELECT * FROM {table}) SELECT * FROM tasks"):
-            await refused(facts, sql.replace("{table}", table))
+            await refused(either_facts, sql.replace("{table}", table))
 
 
-async def test_a_facts_table_itself_shows_no_column(facts: FactsQuery) -> None:
+async def test_a_facts_table_itself_shows_no_column(either_facts: FactsQuery) -> None:
     """Q06: main.tasks has the view's name; columns that the view leaves out stay out."""
     for table in ("tasks", "notes"):
-        for sql in ("SELECT * FROM main.{}", "SELECT session_id FROM main.{}", "SELECT session_id FROM {}", "SELECT title FROM main.{}"):
-            await refused(facts, sql.format(table))
+        for sql in ("SELECT * FROM main.{}", "SELECT COUNT(*) FROM main.{}", "SELECT 1 FROM MAIN.{}", "SELECT title FROM main.{}"):
+            await refused(either_facts, sql.format(table))
+        await refused(either_facts, f"SELECT session_id FROM {table}")
+        await refused(either_facts, f"WITH messages AS (SELECT COUNT(*) AS n FROM main.{table}) SELECT n FROM messages")
 
 
 @pytest.mark.parametrize(
@@ -218,13 +231,13 @@ async def test_a_caller_that_is_cancelled_ends_its_query(facts: FactsQuery) -> N
 MEMORY = """
 import asyncio, resource, sys, time
 from backend.errors import ToolFailed
-from backend.store.facts_query import FactsQuery
+from backend.store.facts_query import FactsFile, FactsQuery
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 async def main():
-    facts = FactsQuery("sqlite:///" + sys.argv[1])
+    facts = FactsQuery(FactsFile("sqlite:///" + sys.argv[1]))
     await facts.run("c", "SELECT 1")
     before = peak()
     for sql in sys.argv[2:]:
@@ -296,15 +309,15 @@ async def test_two_thousand_columns_and_no_more(facts: FactsQuery) -> None:
     assert "too many columns" in await refused(facts, "SELECT " + ",".join("1" * 2001))
 
 
-async def test_every_value_is_valid_json(facts: FactsQuery) -> None:
+async def test_every_value_is_valid_json(either_facts: FactsQuery) -> None:
     """Q09: what JSON or a browser can't hold is told in words."""
-    found = await facts.run(
+    found = await either_facts.run(
         "c", "SELECT x'00ff', NULL, 1e999, -1e999, 1e999 - 1e999, 9007199254740991, 9007199254740993, CAST(x'eda080' AS TEXT), 'a' || char(0) || 'b', 1.5"
     )
     assert json.loads(json.dumps(found.rows, allow_nan=False)) == [
         ["(binary, 2 bytes)", None, "Infinity", "-Infinity", None, 9007199254740991, "9007199254740993", "\ufffd\ufffd\ufffd", "a\0b", 1.5]
     ]
-    long_name = await facts.run("c", f"SELECT 1 AS {'x' * 500}")
+    long_name = await either_facts.run("c", f"SELECT 1 AS {'x' * 500}")
     assert len(long_name.columns[0]) < 100
 
 
@@ -325,12 +338,12 @@ async def test_a_long_read_blocks_no_writer_and_leaves_the_log_short(facts: Fact
     assert path.with_name(path.name + "-wal").stat().st_size == 0
 
 
-async def test_no_query_shows_what_is_not_this_chats_and_permanent(facts: FactsQuery) -> None:
+async def test_no_query_shows_what_is_not_this_chats_and_permanent(either_facts: FactsQuery) -> None:
     """Q12, and a chat's view of another's prompts."""
-    shown = [await facts.run("c", f"SELECT * FROM {view}") for view in VIEWS]
+    shown = [await either_facts.run("c", f"SELECT * FROM {view}") for view in VIEWS]
     assert "CANARY" not in str(shown)
-    assert (await facts.run("c", "SELECT COUNT(*) FROM messages")).rows == [[1]]
-    assert "CANARY other chat" in str(await facts.run("d", "SELECT content FROM messages"))
+    assert (await either_facts.run("c", "SELECT COUNT(*) FROM messages")).rows == [[1]]
+    assert "CANARY other chat" in str(await either_facts.run("d", "SELECT content FROM messages"))
 
 
 MISTAKES = [
@@ -345,9 +358,9 @@ MISTAKES = [
 ]
 
 
-async def test_a_mistake_is_told_so_that_it_can_be_mended(facts: FactsQuery) -> None:
+async def test_a_mistake_is_told_so_that_it_can_be_mended(either_facts: FactsQuery) -> None:
     for sql, told in MISTAKES:
-        message = await refused(facts, sql)
+        message = await refused(either_facts, sql)
         assert told in message and SCHEMA in message and len(message) < 500, sql
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -31,8 +32,9 @@ async def data_query(context: ToolContext, sql: Sql) -> ToolResult:
     card = table(
         _counted(found), found.columns, found.rows, title_key="card.data.result", params={"count": count}, sql=sql, truncated=truncated,
         total_rows=count + truncated,  # of a result that was cut it is known that there is more, not how much
+        unread=[asdict(unread) for unread in found.unread],
     )  # fmt: skip
-    return ToolResult(for_model=_slice(found), card=card, outcome=f"ok, {_counted(found)}")
+    return ToolResult(for_model=_slice(found) + _unread(found), card=card, outcome=f"ok, {_counted(found)}")
 
 
 def _slice(found: FactsTable) -> str:
@@ -52,6 +54,10 @@ def _slice(found: FactsTable) -> str:
     if shown == len(found.rows) and not found.is_truncated:
         return text
     return f"{text}\n[rows 1 to {shown} are above, the person sees {len(found.rows)}; for more select fewer columns, or add LIMIT {shown} OFFSET {shown}]"
+
+
+def _unread(found: FactsTable) -> str:
+    return f"\n[too much to read, so not in the result: {', '.join(map(str, found.unread))}]" if found.unread else ""
 
 
 def _counted(found: FactsTable) -> str:

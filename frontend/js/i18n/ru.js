@@ -112,6 +112,7 @@ export default {
   "card.task.updated": "Задача {id} изменена",
   "card.temporary": "временно",
   "card.tool_failed": "«{tool}» не получилось",
+  "card.unread": "Слишком много, чтобы прочитать всё. Не учтены самые старые строки {view}: {count} из {total}.",
   "card.unseen": "модель не видит",
 
   "chat.askBefore": "Спрашивать перед изменениями",

@@ -135,7 +135,8 @@ function Table({ card }) {
       <table><thead><tr>${columns.map((column, i) => html`<th key=${i} scope="col">${has(`column.${column}`) ? t(`column.${column}`) : html`<${Revealed} text=${String(column)} />`}</th>`)}</tr></thead>
       <tbody>${rows.map((row, i) => html`<tr key=${i}>${row.map((cell, j) => html`<td key=${j}><${Cell} value=${cell} column=${columns[j]} /></td>`)}</tr>`)}</tbody></table>
     </div>
-    ${card.truncated ? html`<p class="card-note">${t("card.firstRows", { count: rows.length })}</p>` : rows.length < total && html`<p class="card-note">${t("card.rows", { count: rows.length, total })}</p>`}`;
+    ${card.truncated ? html`<p class="card-note">${t("card.firstRows", { count: rows.length })}</p>` : rows.length < total && html`<p class="card-note">${t("card.rows", { count: rows.length, total })}</p>`}
+    ${card.unread?.map(({ view, rows: count, total_rows: total }) => html`<p key=${view} class="card-note">${t("card.unread", { view, count, total })}</p>`)}`;
 }
 
 function Cell({ value, column }) {
