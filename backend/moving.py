@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from backend.errors import CleanroomError
 from backend.settings import Settings, checked_database_url
-from backend.store import moving, sqlite_end
+from backend.store import moving as steps
+from backend.store import sqlite_end
 from backend.store.engines import is_postgres
 from backend.store.postgres import end as postgres_end
 from backend.store.sqlite_file import file_path
@@ -58,7 +59,7 @@ class Meter:
 def main(arguments: list[str]) -> int:
     options = _parse(arguments)
     try:
-        asyncio.run(_move(_checked(options.source), _checked(options.target or Settings.from_environment().database_url)))
+        asyncio.run(move(_checked(options.source), _checked(options.target or Settings.from_environment().database_url)))
     except CleanroomError as error:
         return _refuse(error.message)
     except OSError as error:
@@ -87,24 +88,25 @@ def _checked(url: str) -> str:
         raise CleanroomError(f"a database {error}.") from None  # without the URL, which may have a password
 
 
-async def _move(source_url: str, target_url: str) -> None:
+async def move(source_url: str, target_url: str) -> None:
+    """Move everything between two databases, or go on with it. Raises a CleanroomError."""
     if _identity(source_url) == _identity(target_url):
         raise CleanroomError("FROM and TO are the same database.")
     async with _source(source_url) as source, source.snapshot(), _target(target_url) as target:
-        if await moving.begin(source, target):
+        if await steps.begin(source, target):
             print(f"{target.name}: going on with the move that was stopped.")
-        for column in await moving.left_behind(source, target):
+        for column in await steps.left_behind(source, target):
             print(f"left behind: {column}, a column of an older program that Cleanroom does not read.")
-        await _step("copying", moving.copy, source, target)
+        await _step("copying", steps.copy, source, target)
         replaced = source.replaced
-        rows = await _step("comparing", moving.compare, source, target)
+        rows = await _step("comparing", steps.compare, source, target)
         await target.finish()
         if replaced:
             print(f"{replaced:,} texts had characters that can't be stored everywhere; U+FFFD stands in their place.")
         print(f"{target.name}: {rows:,} rows, all compared. Set CLEANROOM_DATABASE_URL to it and start Cleanroom.")
 
 
-async def _step(name: str, step: moving.Step, source: End, target: End) -> int:
+async def _step(name: str, step: steps.Step, source: End, target: End) -> int:
     meter = Meter(name)
     try:
         await step(source, target, meter)

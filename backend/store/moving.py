@@ -111,8 +111,8 @@ async def compare(source: End, target: Target, progress: Progress) -> None:
             place = columns.index(key_of(table))
             async for batch in _batches(source.rows(table, columns)):
                 for row in batch:
-                    if await anext(arrived, None) != row:
-                        raise _difference(target, table, row[place])
+                    if (other := await anext(arrived, None)) != row:
+                        raise _difference(target, table, min(found[place] for found in (row, other) if found))
                 progress(table, len(batch))
                 await asyncio.sleep(0)
             if (surplus := await anext(arrived, None)) is not None:

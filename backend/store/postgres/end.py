@@ -19,6 +19,8 @@ _SETTINGS = {**PATIENT, "application_name": "cleanroom-move"}
 # Beside the lock of a migration, which may be waited for; this one keeps a second move out.
 _LOCK_KEY = schema.APPLICATION_ID + 1
 _PREFETCH_ROWS = 500
+# SQLite keeps a value of any type in any column; the driver's own errors are Python's.
+_UNFIT = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, TypeError, ValueError, OverflowError)
 
 
 class PostgresEnd:
@@ -72,7 +74,7 @@ class PostgresEnd:
     async def add(self, table: str, columns: list[str], rows: list[Row]) -> None:
         try:
             await self._connection.copy_records_to_table(table, columns=columns, records=rows)
-        except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        except _UNFIT as error:
             position = columns.index(key_of(table))
             first, last = rows[0][position], rows[-1][position]
             raise StoreError(f"{self.name} refuses a row of {table}, {key_of(table)} {first!r} to {last!r}: {error}.") from error
