@@ -82,7 +82,8 @@ def _needed_for_identity(values: tuple[Network, ...], info: ValidationInfo) -> t
     return values
 
 
-def _database_url(value: str) -> str:
+def checked_database_url(value: str) -> str:
+    """The URL of a database, as it is. Raises ValueError that does not quote it: it may have a password."""
     if value.startswith("sqlite:///") and value != "sqlite:///":
         return value
     reason = "must be sqlite:/// followed by the path of a file, or postgresql://user:password@host:port/database"
@@ -140,7 +141,7 @@ class Settings(BaseModel):
 
     host: str = Field("127.0.0.1", alias="CLEANROOM_HOST", min_length=1, description="address to listen on")
     port: int = Field(8765, alias="CLEANROOM_PORT", ge=0, le=65535, description="port to listen on; 0 takes a free one")
-    database_url: Annotated[str, AfterValidator(_database_url)] = Field(
+    database_url: Annotated[str, AfterValidator(checked_database_url)] = Field(
         f"sqlite:///{PROJECT_FOLDER / 'data' / 'cleanroom.db'}",
         alias="CLEANROOM_DATABASE_URL",
         repr=False,

@@ -18,6 +18,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 LAYERS: list[str] = [
     "backend.__main__",
     "backend.copies",
+    "backend.moving",
     "backend.app",
     "backend.commands",
     "backend.replicas",

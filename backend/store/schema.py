@@ -12,6 +12,7 @@ from backend.store.sqlite_file import open_unchanged, store_error
 MIGRATIONS = Path(__file__).resolve().parent.parent.parent / "migrations"
 
 APPLICATION_ID = 0x436C6E72  # "Clnr" in the file's header, written by the migration that makes the new tables
+UNFINISHED_MOVE = "unfinished_move"  # a table that is there while `scripts/move_database` fills the database
 POSTGRES_MARK = "Cleanroom"  # the comment on the table of chats, in the same way
 EMPTY = ""
 OLDER_PROGRAM = "0000"
@@ -53,12 +54,18 @@ def version_of(path: Path) -> str:
         raise store_error(error, path.name) or error from error
 
 
+def unfinished_move(name: str) -> StoreError:
+    return StoreError(f"{name} holds only a part of a move; run the same scripts/move_database again, or use another database.")
+
+
 def _identify(connection: sqlite3.Connection, name: str) -> str:
     kinds = {row[0].lower(): row[1] for row in connection.execute("SELECT name, type FROM sqlite_master")}
     if not kinds:
         return EMPTY
     version = _recorded_version(connection) if "alembic_version" in kinds else None
     if version is not None and connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
+        if UNFINISHED_MOVE in kinds:
+            raise unfinished_move(name)
         if version not in known_versions():
             raise StoreError(f"{name} has schema {version}, and this Cleanroom knows {newest_version()} at most; start a newer Cleanroom.")
         return version

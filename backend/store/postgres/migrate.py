@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from backend.errors import StoreError
 from backend.store import schema
@@ -17,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 # Its lock keeps those out that start at the same time. They wait for it, however long the rows of a large database take.
 _LOCK_KEY = schema.APPLICATION_ID
-_PATIENT = {**SETTINGS, "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+PATIENT = {**SETTINGS, "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 
 
 async def migrate(url: str) -> None:
@@ -25,21 +27,33 @@ async def migrate(url: str) -> None:
 
     A database must be empty or our own: nothing of another program is taken over.
     """
-    name = place(url)
+    async with _connected(url) as connection:
+        await connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+        await connection.run_sync(_upgrade, place(url))
+
+
+async def version_of(url: str) -> str:
+    """A known version or EMPTY; nothing is changed. Raises StoreError for a database that can't be ours."""
+    async with _connected(url) as connection:
+        return await connection.run_sync(_version_of, place(url))
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncIterator[AsyncConnection]:
+    """A connection in a transaction, which is committed at the end."""
     engine = create_async_engine(
         url.replace("postgresql://", "postgresql+asyncpg://", 1),
         poolclass=sqlalchemy.NullPool,
-        connect_args={"timeout": CONNECT_SECONDS, "server_settings": _PATIENT},
+        connect_args={"timeout": CONNECT_SECONDS, "server_settings": PATIENT},
     )
     try:
         async with engine.begin() as connection:
-            await connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
-            await connection.run_sync(_upgrade, name)
+            yield connection
     except sqlalchemy.exc.DBAPIError as error:
         cause = error.orig.__cause__ if error.orig is not None else None
-        raise store_error(cause or error, name) or error from error
+        raise store_error(cause or error, place(url)) or error from error
     except OSError as error:
-        raise store_error(error, name) or error from error
+        raise store_error(error, place(url)) or error from error
     finally:
         await engine.dispose()
 
@@ -67,6 +81,8 @@ def _version_of(connection: sqlalchemy.Connection, name: str) -> str:
     mark = connection.exec_driver_sql("SELECT obj_description(to_regclass('chats'), 'pg_class')").scalar()
     if "alembic_version" not in tables or mark != schema.POSTGRES_MARK:
         raise StoreError(f"{name} belongs to another program; set CLEANROOM_DATABASE_URL to an empty one.")
+    if schema.UNFINISHED_MOVE in tables:
+        raise schema.unfinished_move(name)
     version = str(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one())
     if version not in schema.known_versions():
         raise StoreError(f"{name} has schema {version}, and this Cleanroom knows {schema.newest_version()} at most; start a newer Cleanroom.")
