@@ -185,6 +185,7 @@ def create_app(settings: Settings) -> Starlette:
             await replicas.begin()
             yield
         finally:
+            replicas.leave()
             await turns.close()
             await temporary.close()
             await replicas.close()

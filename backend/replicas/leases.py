@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -90,11 +90,8 @@ class Keeper(Protocol):
     def is_busy(self, chat_id: str) -> bool:
         """Whether a turn runs in it."""
 
-    def lose(self, chat_id: str) -> None:
-        """Another replica has the chat: nothing of it may be written or told any more."""
-
     def let_go(self, chat_id: str) -> None:
-        """The chat was idle and is nobody's now."""
+        """The chat is not this replica's any more: nothing of it may be written or told."""
 
     async def interrupt(self) -> None:
         """End every turn, keeping its text: the leases run out."""
@@ -208,16 +205,17 @@ class Leases:
         for position in lost:
             logger.warning("a chat was taken up by another replica", extra={"chat_id": chats[position - 1]})
             self._owned.pop(chats[position - 1], None)
-            self._keeper.lose(chats[position - 1])
+            self._keeper.let_go(chats[position - 1])
 
     async def _give_up(self) -> None:
         """Redis is gone for too long: end what runs while the chats are still this replica's, and forget that they were."""
         logger.error("Redis does not answer; the turns under way are interrupted")
-        await self._keeper.interrupt()
+        with suppress(TimeoutError):  # a database that is gone too
+            await asyncio.wait_for(self._keeper.interrupt(), LEASE_SECONDS - FENCE_SECONDS)
         self._line.forget_unsaid()
         for chat_id in list(self._owned):
             del self._owned[chat_id]
-            self._keeper.lose(chat_id)
+            self._keeper.let_go(chat_id)
 
     async def _take_up_orphans(self) -> None:
         """See to the turns whose replica is gone."""

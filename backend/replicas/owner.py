@@ -48,5 +48,8 @@ class Replicas(Peers, Protocol):
     async def begin(self) -> None:
         """Join the others, and see to what nobody sees to. Raises Unreachable."""
 
+    def leave(self) -> None:
+        """The end begins: others wait with what they want of this server's chats until these are nobody's."""
+
     async def close(self) -> None:
-        """Leave in good order; no turn may run any more."""
+        """Let all chats go in good order; no turn may run any more."""

@@ -46,8 +46,12 @@ class Replica:
         for chat_id in await self._owner.unfinished():
             await self._leases.owner_of(chat_id)
 
+    def leave(self) -> None:
+        """Have the others wait with their commands until this one's chats are theirs."""
+        self._router.is_leaving = True
+
     async def close(self) -> None:
-        """Leave in good order; no turn may run any more."""
+        """Let all chats go; no turn may run any more."""
         await self._router.close()
         await self._leases.close()
         await self._line.close()
@@ -79,13 +83,11 @@ class Replica:
             self.hub.deliver(claim.chat_id, event)
         if not claim.was_left or claim.turn_id is not None:
             await self._owner.recover(claim.chat_id, claim.turn_id)
+        if claim.turn_id is not None and not self._owner.is_busy(claim.chat_id):
+            self.turn_ended(claim.chat_id)
 
     def is_busy(self, chat_id: str) -> bool:
         return self._owner.is_busy(chat_id)
-
-    def lose(self, chat_id: str) -> None:
-        self._owner.forget(chat_id)
-        self.let_go(chat_id)
 
     def let_go(self, chat_id: str) -> None:
         self._owner.forget(chat_id)

@@ -8,8 +8,22 @@ import uuid
 from typing import Any
 
 from backend.connection import Connection, Dispatch, Result, carry_out
+from backend.errors import Invalid
 from backend.hub import Hub
-from backend.protocol import ChatClose, ChatExport, ChatHistory, ChatOpen, ChatSearch, Command, FactsGet, decode_command
+from backend.protocol import (
+    BadFrame,
+    ChatClose,
+    ChatExport,
+    ChatHistory,
+    ChatOpen,
+    ChatSearch,
+    Command,
+    FactsGet,
+    UnknownCommand,
+    decode_command,
+    encode_error,
+    ref_of,
+)  # fmt: skip
 from backend.replicas.leases import Leases
 from backend.replicas.line import Line, replica_channel
 from backend.replicas.owner import ChatOf
@@ -18,6 +32,7 @@ from backend.replicas.owner import ChatOf
 ANYWHERE = (ChatClose, ChatExport, ChatHistory, ChatSearch, FactsGet)
 # How often it is looked whether a replica that owes an answer is still there.
 LOOK_SECONDS = 1.0
+WAIT_SECONDS = 0.1
 
 
 class Router:
@@ -28,6 +43,7 @@ class Router:
         self._dispatch = dispatch
         self._chat_of = chat_of
         self._answers: dict[str, asyncio.Future[str | None]] = {}
+        self.is_leaving = False
         self._serving: set[asyncio.Task[None]] = set()
 
     async def dispatch(self, connection: Connection, command: Command) -> Result | None:
@@ -45,6 +61,7 @@ class Router:
             answer = await self._ask(owner, chat_id, connection.user, command)
             if answer is not None and await self._take(connection, command, answer):
                 return None
+            await asyncio.sleep(WAIT_SECONDS)  # the chat is on its way to somebody else
 
     def heard(self, text: str) -> None:
         """Another replica asks something of this one, or answers it."""
@@ -81,14 +98,23 @@ class Router:
             del self._answers[request]
 
     async def _serve(self, message: dict[str, Any]) -> None:
-        command, connection = decode_command(message["command"]), Connection(self._hub, message["user"])
+        """Carry out what another replica asks for; no frame when the chat is not this one's, or not for long."""
         frame, chat_id = None, message["chat_id"]
-        if self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
+        if not self.is_leaving and self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
             with self._leases.using(chat_id):
-                await carry_out(connection, command, self._dispatch)
-            self._hub.detach(connection.outbox)  # what it opened is opened at the replica that asks
-            frame = await connection.outbox.take()
+                frame = await self._answer(message["user"], message["command"])
         self._line.tell(replica_channel(message["from"]), {"id": message["id"], "frame": frame})
+
+    async def _answer(self, user: str, text: str) -> str | None:
+        connection = Connection(self._hub, user)
+        try:
+            command = decode_command(text)
+        except (BadFrame, UnknownCommand, Invalid):
+            reason = "The server that has this chat is of another version; try again when the upgrade is over."
+            return encode_error(ref_of(text), "internal", reason)
+        await carry_out(connection, command, self._dispatch)
+        self._hub.detach(connection.outbox)  # what it opened is opened at the replica that asks
+        return await connection.outbox.take()
 
     async def _resume(self, connection: Connection, command: ChatOpen) -> bool:
         """Have a socket go on where it left off, from the log alone."""

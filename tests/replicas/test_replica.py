@@ -222,6 +222,31 @@ async def test_a_command_whose_server_dies_is_carried_out_by_the_one_that_asked(
     assert await two.owns("a")
 
 
+async def test_commands_wait_for_a_server_that_leaves_and_go_to_its_successor(start: Start) -> None:
+    one, two = await start(), await start()
+    await one.owns("a")
+    one.leave()
+    asked = asyncio.ensure_future(two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop")))
+    done, _ = await asyncio.wait({asked}, timeout=0.3)
+    assert not done
+    await one.close()
+    async with asyncio.timeout(10):
+        assert await asked == {}
+    assert (one.deeds.commands, len(two.deeds.commands)) == ([], 1)
+
+
+async def test_a_command_that_the_owner_does_not_know_is_refused_in_words(start: Start) -> None:
+    """As while an older server runs beside a newer one."""
+    one, two = await start(), await start()
+    await one.owns("a")
+    command = TurnStop(chat_id="a", ref="1", type="turn.stop")
+    here = Connection(two.hub, "")
+    await two.dispatch(here, command.model_copy(update={"type": "turn.new"}))
+    (refusal,) = await taken(here.outbox, 1)
+    assert (refusal["ref"], refusal["code"]) == ("1", "internal")
+    assert "another version" in refusal["message"]
+
+
 async def test_a_snapshot_of_another_servers_chat_is_followed_by_what_comes_after_it(start: Start) -> None:
     one, two = await start(), await start()
     await one.owns("a")

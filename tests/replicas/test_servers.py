@@ -309,6 +309,8 @@ async def test_the_turn_of_a_killed_server_is_interrupted_within_seconds(tmp_pat
             one.tell(signal.SIGKILL)
             await one.ended()
         assert (await watcher.finished(turn))["status"] == "interrupted"
+        async with Client.connect(two.address) as newcomer:
+            assert [listed["turn_running"] for listed in newcomer.welcome["chats"]] == [False]
         left = (await watcher.messages(chat))[-1]
         assert left["status"] == "interrupted"
         assert left["content"] == REPLY[: len(left["content"])]
