@@ -108,6 +108,7 @@ async def test_a_server_answers_and_finds_on_the_target(kind: str, source: Path,
     async with running(make_settings(tmp_path, fake, database_url=target)) as address, Client.connect(address) as client:
         found = await client.ok("chat.search", query="ежик")
         assert [hit["chat_id"] for hit in found["hits"]] == ["b"]
+        await client.ok("chat.open", chat_id="b")
         assert (await client.say("b", "And now?"))["status"] == "complete"
 
 
