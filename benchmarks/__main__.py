@@ -19,7 +19,7 @@ from benchmarks.report import LeftOut, Report
 RESULTS = Path(__file__).parent / "results"
 
 # Each is a module of this package: what its first line says is what it measures.
-NAMES = ("overhead", "growth", "context", "prompt_cost", "fan_out", "weight")
+NAMES = ("overhead", "growth", "context", "prompt_cost", "fan_out", "replicas", "weight")
 
 
 class Benchmark(Protocol):

@@ -78,14 +78,15 @@ def relay(model_url: str) -> AbstractContextManager[Running]:
     return running([sys.executable, "-m", "benchmarks.relay", model_url], core=SERVER_CORE)
 
 
-def cleanroom(folder: Path, ollama_url: str) -> AbstractContextManager[Running]:
-    """Cleanroom's server on a core of its own, with a database in `folder`."""
+def cleanroom(folder: Path, ollama_url: str, **variables: str) -> AbstractContextManager[Running]:
+    """Cleanroom's server on a core of its own, with a database in `folder` unless `variables` of the environment name another."""
     values = {
         "CLEANROOM_PORT": "0",
         "CLEANROOM_DATABASE_URL": f"sqlite:///{folder / 'cleanroom.db'}",
         "CLEANROOM_EMBEDDED": "never",
         "CLEANROOM_LOG_LEVEL": "warning",
         "OLLAMA_HOST": ollama_url,
+        **variables,
     }
     return running([sys.executable, "-m", "backend"], environment=values, core=SERVER_CORE)
 
