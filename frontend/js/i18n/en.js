@@ -92,7 +92,7 @@ export default {
   "card.task.updated": "Task {id} changed",
   "card.temporary": "temporary",
   "card.tool_failed": "“{tool}” did not work",
-  "card.unread": "Too much to read, so not in the result: the oldest {count} of {total} rows of {view}.",
+  "card.unread": "Too much to read, so not in the result: the oldest rows of {view}: {count} of {total}.",
   "card.unseen": "not seen by the model",
 
   "chat.askBefore": "Ask before changes",
