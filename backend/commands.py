@@ -69,11 +69,7 @@ async def chat_delete(commands: Commands, _: Connection, command: protocol.ChatD
 async def chat_open(commands: Commands, connection: Connection, command: protocol.ChatOpen) -> None:
     """Subscribe: the missed events when the log still has them, else a snapshot. The reply goes first."""
     hub, outbox, chat_id = connection.hub, connection.outbox, command.chat_id
-
-    def resumed(newest: int) -> None:
-        connection.reply(command, {"epoch": hub.epoch, "seq": newest, "resumed": True})
-
-    if await hub.resume(chat_id, command.epoch, command.after_seq, outbox, resumed):
+    if await connection.resume(command):
         return
 
     def subscribe(snapshot: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from backend.errors import CleanroomError, Invalid, Unreachable
 from backend.hub import Hub, Outbox
-from backend.protocol import BadFrame, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
+from backend.protocol import BadFrame, ChatOpen, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
 from backend.rate_limit import RateLimit
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,14 @@ class Connection:
     def reply(self, command: Command, result: Result) -> None:
         """Answer a command now, before what the caller queues next."""
         self.outbox.put_reply(encode_ok(command.ref, result))
+
+    async def resume(self, command: ChatOpen) -> bool:
+        """Go on in a chat where the socket left off, and answer so; False when that takes a snapshot. Raises Unreachable."""
+
+        def resumed(newest: int) -> None:
+            self.reply(command, {"epoch": self.hub.epoch, "seq": newest, "resumed": True})
+
+        return await self.hub.resume(command.chat_id, command.epoch, command.after_seq, self.outbox, resumed)
 
 
 async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], Awaitable[None]], dispatch: Dispatch) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import asyncpg
 import psutil
 import uvloop
 
@@ -69,16 +68,10 @@ def run(options: argparse.Namespace) -> Report:
 def replicas(model_url: str, database: Postgres, redis: Valkey | None, count: int) -> Iterator[list[Running]]:
     """So many replicas on a new database."""
     name = f"bench_{uuid.uuid4().hex}"
-    asyncio.run(create_database(database, name))
+    asyncio.run(database.administer(f"CREATE DATABASE {name}"))
     variables = {"CLEANROOM_DATABASE_URL": database.url(name)} | ({"CLEANROOM_REDIS_URL": redis.url} if redis else {})
     with TemporaryDirectory() as folder, ExitStack() as stack:
         yield [stack.enter_context(cleanroom(Path(folder), model_url, **variables)) for _ in range(count)]
-
-
-async def create_database(database: Postgres, name: str) -> None:
-    connection = await asyncpg.connect(database.url("postgres"))
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
 
 
 async def measure_turns(report: Report, subject: str, servers: list[Running], size: Size, chats: int) -> None:

@@ -9,7 +9,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from backend.store.postgres.migrate import migrate
@@ -71,12 +70,7 @@ def postgres_url(postgres_template: Postgres) -> Iterator[str]:
 
 
 def _administer(server: Postgres, statement: str) -> None:
-    async def run() -> None:
-        connection = await asyncpg.connect(server.url("postgres"))
-        await connection.execute(statement)
-        await connection.close()
-
-    _run_beside(run())
+    _run_beside(server.administer(statement))
 
 
 def _run_beside(work: Coroutine[Any, Any, None]) -> None:

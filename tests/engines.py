@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import asyncpg
+
 # PostgreSQL refuses to run as root, which tests in a container are.
 UNPRIVILEGED = "nobody"
 START_SECONDS = 30
@@ -80,6 +82,10 @@ class Postgres(Engine):
     def url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
+    async def administer(self, statement: str) -> None:
+        """Run a statement that makes or drops a database."""
+        await column(self.url("postgres"), statement)
+
     def _is_ready(self) -> bool:
         # It listens before it has looked through its log.
         asked = [str(_postgres_programs() / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
@@ -130,6 +136,15 @@ def _package(name: str) -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent
+
+
+async def column(url: str, sql: str) -> list[Any]:
+    """The first column of what a statement on a PostgreSQL database returns, on a connection of its own."""
+    connection = await asyncpg.connect(url)
+    try:
+        return [row[0] for row in await connection.fetch(sql)]
+    finally:
+        await connection.close()
 
 
 def free_port() -> int:

@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from backend import moving
@@ -16,6 +15,7 @@ from backend.store import schema, sqlite_end
 from backend.store.engines import database_at
 from backend.store.postgres import end as postgres_end
 from backend.store.sqlite_file import InstanceLock
+from tests.engines import column
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, make_settings, migrated_database, running
 
@@ -73,11 +73,8 @@ def next_id(path: Path) -> int:
 
 
 async def ask(url: str, statement: str) -> object:
-    connection = await asyncpg.connect(url)
-    try:
-        return await connection.fetchval(statement)
-    finally:
-        await connection.close()
+    found = await column(url, statement)
+    return found[0] if found else None
 
 
 async def move(source: str | Path, target: str | Path) -> None:

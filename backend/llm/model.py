@@ -110,7 +110,7 @@ class ModelServer:
         chat_id: str | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """One reply. Use it within `contextlib.aclosing`: closing it, or cancelling the task that waits for it, closes
-        connection, and that ends the generation at its source. `chat_id` is told to a balancer, None when there is no chat.
+        the connection, and that ends the generation at its source. `chat_id` is told to a balancer, None when there is no chat.
 
         Raises ModelNotFound, ModelBusy, ContextExceeded or ModelUnavailable before the first chunk; BrokenStream when
         the reply has begun and ends without its last line, after everything that arrived was handed out.

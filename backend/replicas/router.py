@@ -23,7 +23,7 @@ from backend.protocol import (
     decode_command,
     encode_error,
     ref_of,
-)  # fmt: skip
+)
 from backend.replicas.leases import Leases
 from backend.replicas.line import Line, replica_channel
 from backend.replicas.owner import ChatOf
@@ -51,8 +51,8 @@ class Router:
         chat_id = None if isinstance(command, ANYWHERE) else await self._chat_of(connection.user, command)
         if chat_id is None:
             return await self._dispatch(connection, command)
-        if isinstance(command, ChatOpen) and await self._resume(connection, command):
-            return None
+        if isinstance(command, ChatOpen) and not self._leases.owns(chat_id) and await connection.resume(command):
+            return None  # from the log alone, whoever has the chat
         while True:
             owner = await self._leases.owner_of(chat_id)
             if owner == self._line.replica:
@@ -116,18 +116,10 @@ class Router:
         self._hub.detach(connection.outbox)  # what it opened is opened at the replica that asks
         return await connection.outbox.take()
 
-    async def _resume(self, connection: Connection, command: ChatOpen) -> bool:
-        """Have a socket go on where it left off, from the log alone."""
-
-        def resumed(newest: int) -> None:
-            connection.reply(command, {"epoch": self._hub.epoch, "seq": newest, "resumed": True})
-
-        return await self._hub.resume(command.chat_id, command.epoch, command.after_seq, connection.outbox, resumed)
-
     async def _take(self, connection: Connection, command: Command, frame: str) -> bool:
         """Hand on the owner's reply; a snapshot's socket gets what came after it. False when the log does not reach back to it."""
-        opened = json.loads(frame) if isinstance(command, ChatOpen) else {}
-        if "seq" not in opened:
-            connection.outbox.put_reply(frame)
-            return True
-        return await self._hub.resume(command.chat_id, opened["epoch"], opened["seq"], connection.outbox, lambda _: connection.outbox.put_reply(frame))  # type: ignore[attr-defined]
+        if isinstance(command, ChatOpen) and "seq" in (opened := json.loads(frame)):
+            outbox = connection.outbox
+            return await self._hub.resume(command.chat_id, opened["epoch"], opened["seq"], outbox, lambda _: outbox.put_reply(frame))
+        connection.outbox.put_reply(frame)
+        return True

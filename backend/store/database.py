@@ -19,7 +19,7 @@ from backend.errors import StoreError
 from backend.store import deleted_words, schema
 from backend.store.connection import Connection
 from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, WriteConnection, file_path, store_error
-from backend.store.units import to_its_end
+from backend.store.units import Running, to_its_end
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Database:
         self._writer: Connection
         self._writers_turn = asyncio.Lock()
         self._readers: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
-        self._units: set[asyncio.Task[Any]] = set()
+        self._units = Running()
         self._scrubbing: asyncio.Task[None] | None = None
         self._is_compact = True
 
@@ -65,8 +65,7 @@ class Database:
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             self._scrubbing = None
-        while self._units:
-            await asyncio.wait(self._units)
+        await self._units.wait()
         if resources is not None:
             await to_its_end(asyncio.create_task(resources.aclose()))
 
@@ -138,11 +137,8 @@ class Database:
         if self._resources is None:
             unit.close()
             raise StoreError("The database is closed; start the server again.")
-        task = asyncio.create_task(unit)
-        self._units.add(task)
-        task.add_done_callback(self._units.discard)
         try:
-            return await to_its_end(task)
+            return await self._units.run(unit)
         except sqlite3.Error as error:
             raise store_error(error) or error from error
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from backend.store.connection import Connection
 
@@ -37,6 +37,24 @@ class Units(Protocol):
 
     async def check(self) -> bool:
         """Whether the database answers."""
+
+
+class Running:
+    """The units under way. Each is a task of its own, so that it ends whoever still waits for it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self, unit: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.create_task(unit)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await to_its_end(task)
+
+    async def wait(self) -> None:
+        """Until none is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 async def to_its_end(task: asyncio.Task[T]) -> T:

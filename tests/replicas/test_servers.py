@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from tests import fake_ollama as script
-from tests.engines import Postgres, Valkey
+from tests.engines import Postgres, Valkey, column
 from tests.fake_ollama import FakeOllama
 from tests.replay import Replica, drop, events_of, replayed
 from tests.server import Client, Json, make_settings, running
@@ -32,14 +31,6 @@ REPLY = "".join(WORDS)
 def slowly(seconds: float = 0.05) -> script.Script:
     """A reply of forty words."""
     return [*[[script.text(word), script.pause(seconds)] for word in WORDS], script.done()]
-
-
-async def column(url: str, sql: str) -> list[object]:
-    connection = await asyncpg.connect(url)
-    try:
-        return [row[0] for row in await connection.fetch(sql)]
-    finally:
-        await connection.close()
 
 
 @pytest.fixture

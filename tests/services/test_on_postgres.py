@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import asyncpg
 import pytest
 
 from backend.store.postgres import facts_rows
 from tests import fake_ollama as script
+from tests.engines import column
 from tests.fake_ollama import FakeOllama
 from tests.llm.tools.cards import newest_card
 from tests.server import Client, make_settings, running
@@ -23,14 +23,6 @@ pytestmark = pytest.mark.anyio
 async def address(tmp_path: Path, fake: FakeOllama, postgres_url: str) -> AsyncIterator[str]:
     async with running(make_settings(tmp_path, fake, database_url=postgres_url)) as where:
         yield where
-
-
-async def column(url: str, sql: str) -> list[object]:
-    """Look into the server's database beside it."""
-    connection = await asyncpg.connect(url)
-    rows = await connection.fetch(sql)
-    await connection.close()
-    return [row[0] for row in rows]
 
 
 async def test_a_question_is_answered_found_and_gone_with_its_chat(client: Client, fake: FakeOllama, postgres_url: str) -> None:

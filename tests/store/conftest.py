@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -13,6 +15,8 @@ from backend.store.connection import Connection
 from backend.store.database import Database
 from backend.store.engines import database_at
 from backend.store.units import Units
+
+D = TypeVar("D", bound=Units)
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
@@ -30,11 +34,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def database(path: Path) -> AsyncIterator[Database]:
     """Connected, with one chat `c`."""
-    database = Database(f"sqlite:///{path}")
-    await database.connect()
-    await database.write(add_chat)
-    yield database
-    await database.disconnect()
+    async with connected(Database(f"sqlite:///{path}")) as database:
+        yield database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -45,7 +46,13 @@ def database_url(request: pytest.FixtureRequest, path: Path) -> str:
 @pytest.fixture
 async def either(database_url: str) -> AsyncIterator[Units]:
     """The same on each engine."""
-    database = database_at(database_url)
+    async with connected(database_at(database_url)) as database:
+        yield database
+
+
+@asynccontextmanager
+async def connected(database: D) -> AsyncIterator[D]:
+    """Until the block ends, with one chat `c`."""
     await database.connect()
     await database.write(add_chat)
     yield database

@@ -16,7 +16,7 @@ from backend.store.connection import Connection
 from backend.store.postgres.connection import PostgresConnection
 from backend.store.postgres.migrate import migrate
 from backend.store.postgres.server import ANSWER_SECONDS, CONNECT_SECONDS, ERRORS, SETTINGS, place, store_error
-from backend.store.units import to_its_end
+from backend.store.units import Running, to_its_end
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class PostgresDatabase:
         self._pool: databases.Database | None = None
         self._writers_turn = asyncio.Lock()
         self._readers = asyncio.Semaphore(READERS)
-        self._units: set[asyncio.Task[Any]] = set()
+        self._units = Running()
         self._vacuuming: asyncio.Task[None] | None = None
         self._is_vacuumed = True
 
@@ -55,8 +55,7 @@ class PostgresDatabase:
             self._vacuuming.cancel()
             await asyncio.wait([self._vacuuming])
             self._vacuuming = None
-        while self._units:
-            await asyncio.wait(self._units)
+        await self._units.wait()
         if pool is not None:
             await to_its_end(asyncio.create_task(pool.disconnect()))
 
@@ -94,11 +93,8 @@ class PostgresDatabase:
         """Run a unit as a task of its own: one that is cancelled in the middle would never give its connection back."""
         if self._pool is None:
             raise StoreError("The database is closed; start the server again.")
-        task = asyncio.create_task(start(self._pool))
-        self._units.add(task)
-        task.add_done_callback(self._units.discard)
         try:
-            return await to_its_end(task)
+            return await self._units.run(start(self._pool))
         except ERRORS as error:
             raise store_error(error) or error from error
 

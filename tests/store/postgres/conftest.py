@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from itertools import count
 
-import asyncpg
 import pytest
 
 from tests.engines import Postgres
@@ -17,8 +16,6 @@ _numbers = count(1)
 async def empty_url(postgres_server: Postgres) -> AsyncIterator[str]:
     """The URL of a database without tables."""
     name = f"empty_{next(_numbers)}"
-    admin = await asyncpg.connect(postgres_server.url("postgres"))
-    await admin.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    await postgres_server.administer(f"CREATE DATABASE {name} STRATEGY file_copy")
     yield postgres_server.url(name)
-    await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    await admin.close()
+    await postgres_server.administer(f"DROP DATABASE {name} WITH (FORCE)")

@@ -14,18 +14,15 @@ from backend.store.connection import Connection
 from backend.store.postgres.connection import numbered
 from backend.store.postgres.database import CONNECTIONS, READERS, PostgresDatabase
 from tests.engines import Postgres, postgres
-from tests.store.conftest import add_chat, add_message
+from tests.store.conftest import add_chat, add_message, connected
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 async def database(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
-    database = PostgresDatabase(postgres_url)
-    await database.connect()
-    await database.write(add_chat)
-    yield database
-    await database.disconnect()
+    async with connected(PostgresDatabase(postgres_url)) as database:
+        yield database
 
 
 async def contents(database: PostgresDatabase) -> list[str]:
