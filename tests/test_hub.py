@@ -333,7 +333,7 @@ async def test_a_restarted_server_sends_a_snapshot(tmp_path: Path, fake: FakeOll
 
 async def test_too_far_behind_or_ahead_gets_a_snapshot(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
     """R03, R04 and half a position."""
-    monkeypatch.setattr(event_log, "LOG_EVENTS", 20)
+    monkeypatch.setattr(event_log, "LOG_EVENTS", 3)
     chat = await client.new_chat()
     fake.script(script.many_tokens(300))
     await client.say(chat, "count")
