@@ -112,7 +112,9 @@ def listen(settings: Settings) -> socket.socket:
         # `create_server` adds the address to the system's words; a name that isn't found has a negative number.
         reason = (os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)).lower()
         raise SettingsError(f"Can't listen on {settings.host}:{settings.port} ({reason}). Set CLEANROOM_HOST or CLEANROOM_PORT to another.") from None
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # inherited by its connections: one that takes no data for so long ends
+    # Both are inherited by its connections. Small frames go out at once (asyncio, unlike uvloop, leaves that to us here) …
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # … and one that takes no data for so long ends.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 2 * PING_SECONDS * 1000)
     return listener
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +27,8 @@ Json = dict[str, Any]
 
 # Longer than anything here takes; a test that reaches it has failed.
 PATIENCE_SECONDS = 60
+# How long a server that is told to end waits for its connections.
+GRACEFUL_SECONDS = 1
 
 
 def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
@@ -57,7 +60,6 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     app = create_app(settings)
     listener = listen(settings)
     config = configure(app, settings)
-    config.timeout_graceful_shutdown = 1
     server = _QuietServer(config)
     async with app.router.lifespan_context(app):
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -72,7 +74,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
 
 
 class _QuietServer(uvicorn.Server):
-    """Leaves the signal handlers of the test run alone, and ends when it is told to, not at its next tick."""
+    """Leaves the signal handlers of the test run alone, and ends when it is told to and done, not at its next tick of a tenth of a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -89,6 +91,18 @@ class _QuietServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await self._told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACEFUL_SECONDS):
+                while self.server_state.connections or self.server_state.tasks:
+                    await asyncio.sleep(0.002)
+        for task in self.server_state.tasks:
+            task.cancel()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

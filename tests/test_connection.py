@@ -246,10 +246,11 @@ async def test_a_socket_that_asks_and_never_reads_is_not_asked_for_more(address:
     await until_tasks_are(before)
 
 
-async def test_a_connection_that_takes_no_data_is_ended_by_the_system(tmp_path: Path) -> None:
+async def test_small_frames_go_out_at_once_and_who_takes_no_data_is_ended_by_the_system(tmp_path: Path) -> None:
     with listen(make_settings(tmp_path)) as listener, socket.create_connection(listener.getsockname()[:2]):
         accepted, _ = listener.accept()
         with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 2 * PING_SECONDS * 1000
 
 
