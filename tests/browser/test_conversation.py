@@ -376,7 +376,10 @@ def test_on_a_touch_screen_the_tools_are_always_there(open_page: OpenPage, site:
     assert page.evaluate("document.querySelector('.scroll').scrollWidth <= document.querySelector('.scroll').clientWidth")
 
 
-@pytest.mark.parametrize(("words", "theme", "width"), [(RUSSIAN, "dark", 320), (ENGLISH, "light", 1360)], ids=["ru-dark-320", "en-light-1360"])
+@pytest.mark.parametrize(
+    ("words", "theme", "width"),
+    [pytest.param(RUSSIAN, "dark", 320, id="ru-dark-320"), pytest.param(ENGLISH, "light", 1360, id="en-light-1360", marks=pytest.mark.long)],
+)
 def test_nothing_for_axe_to_find_in_any_state_of_a_message(open_page: OpenPage, site: Site, words: Words, theme: str, width: int) -> None:
     page = start(open_page, words, color_scheme=theme, reduced_motion="reduce", viewport={"width": width, "height": 800})
     ask(page, site, "first", "one")

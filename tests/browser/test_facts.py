@@ -184,7 +184,10 @@ def test_a_snapshot_is_taken_compared_and_restored(open_page: OpenPage) -> None:
     expect(page.locator("[data-banner]")).to_be_visible()
 
 
-@pytest.mark.parametrize(("words", "title"), [(RUSSIAN, "Системный промпт · черновик 1"), (ENGLISH, "System prompt · draft 1")], ids=["ru", "en"])
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [pytest.param(RUSSIAN, "Системный промпт · черновик 1", id="ru"), pytest.param(ENGLISH, "System prompt · draft 1", id="en", marks=pytest.mark.long)],
+)
 def test_a_card_is_kept_as_a_note_and_a_reply_becomes_a_draft(open_page: OpenPage, site: Site, words: Words, title: str) -> None:
     page = open_page(words.locale, viewport=WIDE)
     start_chat(page, words)

@@ -170,7 +170,7 @@ def test_a_card_says_whether_the_model_sees_it_now_and_why(open_page: OpenPage, 
     expect(interim.locator("[data-sight=soon]")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_axe_finds_nothing_and_nothing_is_cut_off_on_a_phone(open_page: OpenPage, site: Site, scheme: str) -> None:
     page = open_page("en-GB", viewport={"width": 320, "height": 700}, color_scheme=scheme, reduced_motion="reduce")
     start_chat(page, ENGLISH)

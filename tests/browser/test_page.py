@@ -54,7 +54,7 @@ def script_a_draft(site: Site) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [RUSSIAN, ENGLISH], ids=["ru", "en"])
+@pytest.mark.parametrize("words", [RUSSIAN, pytest.param(ENGLISH, marks=pytest.mark.long)], ids=["ru", "en"])
 def test_a_draft_becomes_a_prompt_and_the_person_is_asked(open_page: OpenPage, site: Site, words: Words) -> None:
     page = open_page(words.locale)
     start_chat(page, words)
