@@ -23,7 +23,7 @@ from benchmarks.report import Report
 from benchmarks.scripted_model import ask
 from benchmarks.subjects import CleanroomChat, report_delays
 from benchmarks.watcher import Watcher
-from tests.engines import Postgres, Valkey, postgres, valkey
+from tests.engines import Engine, Postgres, Valkey, postgres, valkey
 
 RATE = 100
 ALONE_ON_FILE, ALONE_ON_POSTGRES = "SQLite", "PostgreSQL"
@@ -55,12 +55,12 @@ def run(options: argparse.Namespace) -> Report:
             with TemporaryDirectory() as folder, cleanroom(Path(folder), model.url) as server:
                 uvloop.run(measure_turns(report, ALONE_ON_FILE, [server], size, 1))
             with replicas(model.url, database, None, 1) as servers:
-                uvloop.run(measure_turns(report, ALONE_ON_POSTGRES, servers, size, 1))
+                uvloop.run(measure_turns(report, ALONE_ON_POSTGRES, servers, size, 1, database))
             with replicas(model.url, database, redis, 2) as servers:
                 uvloop.run(measure_events(report, servers, size))
             for count in size.replicas:
                 with replicas(model.url, database, redis, count) as servers:
-                    uvloop.run(measure_turns(report, f"{count} with Valkey", servers, size, size.chats))
+                    uvloop.run(measure_turns(report, f"{count} with Valkey", servers, size, size.chats, database, redis))
     return report
 
 
@@ -74,19 +74,20 @@ def replicas(model_url: str, database: Postgres, redis: Valkey | None, count: in
         yield [stack.enter_context(cleanroom(Path(folder), model_url, **variables)) for _ in range(count)]
 
 
-async def measure_turns(report: Report, subject: str, servers: list[Running], size: Size, chats: int) -> None:
-    """Short turns in so many chats at once, each at its own replica: how long one takes, how many there are, what one costs."""
-    processes = [psutil.Process(server.process.pid) for server in servers]
+async def measure_turns(report: Report, subject: str, servers: list[Running], size: Size, chats: int, *engines: Engine) -> None:
+    """Short turns in so many chats at once, each at its own replica: how many there are a second, and what one costs the replicas and each engine."""
+    measured = {"replicas": [server.process.pid for server in servers]} | {type(engine).__name__: [engine.id] for engine in engines}
     case = "one chat" if chats == 1 else f"{chats} chats"
     async with AsyncExitStack() as stack:
         opened = [await stack.enter_async_context(CleanroomChat.open(servers[number % len(servers)].url)) for number in range(chats)]
         await asyncio.gather(*(chat.ask(TURN_TOKENS, 0) for chat in opened))  # what is done once only is not measured
-        before, started = cpu_seconds(processes), time.monotonic()
+        before, started = {name: cpu_seconds(ids) for name, ids in measured.items()}, time.monotonic()
         await asyncio.gather(*(ask_often(chat, size.turns) for chat in opened))
-        seconds, used = time.monotonic() - started, cpu_seconds(processes) - before
+        seconds, used = time.monotonic() - started, {name: cpu_seconds(ids) - before[name] for name, ids in measured.items()}
     turns = chats * size.turns
     report.add("turns a second", "turns/s", case, subject, turns / seconds)
-    report.add("processor time per turn", "ms", case, subject, used / turns * 1e3)
+    for name, value in used.items():
+        report.add(f"processor time per turn, {name}", "ms", case, subject, value / turns * 1e3)
 
 
 async def ask_often(chat: CleanroomChat, turns: int) -> None:
@@ -94,8 +95,12 @@ async def ask_often(chat: CleanroomChat, turns: int) -> None:
         await chat.ask(TURN_TOKENS, 0)
 
 
-def cpu_seconds(processes: list[psutil.Process]) -> float:
-    return float(sum(times.user + times.system for times in (process.cpu_times() for process in processes)))
+def cpu_seconds(ids: list[int]) -> float:
+    """What these processes and their children have used, those that ended meanwhile included."""
+    parents = [psutil.Process(process_id) for process_id in ids]
+    living = [process.cpu_times() for parent in parents for process in (parent, *parent.children(recursive=True))]
+    ended = [parent.cpu_times() for parent in parents]
+    return float(sum(times.user + times.system for times in living) + sum(times.children_user + times.children_system for times in ended))
 
 
 async def measure_events(report: Report, servers: list[Running], size: Size) -> None:

@@ -35,6 +35,11 @@ class Engine:
         self._stop_signal = stop_signal
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def id(self) -> int:
+        """The process that was started, which may have children."""
+        return self._running().pid
+
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
         with (self.folder / "log").open("ab") as log:
