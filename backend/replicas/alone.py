@@ -5,6 +5,7 @@ from __future__ import annotations
 from backend.connection import Dispatch
 from backend.event_log import MemoryLog
 from backend.hub import Hub
+from backend.protocol import Command
 from backend.replicas.owner import ChatOf, Owner
 
 
@@ -32,6 +33,9 @@ class Alone:
 
     async def owns(self, chat_id: str) -> bool:
         return True
+
+    async def ask(self, chat_id: str, user: str, command: Command) -> None:
+        """This server has every chat."""
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
         self._running.add(chat_id)

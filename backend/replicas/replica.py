@@ -11,6 +11,7 @@ from typing import Any
 from backend.connection import Dispatch
 from backend.errors import Unreachable
 from backend.hub import Hub
+from backend.protocol import Command
 from backend.replicas.leases import Claim, Leases
 from backend.replicas.line import EVERYONE, TURNS, Line, events_key, replica_channel
 from backend.replicas.owner import ChatOf, Owner
@@ -63,6 +64,11 @@ class Replica:
     async def owns(self, chat_id: str) -> bool:
         """Whether the chat is this replica's, which takes it up when it is nobody's. Raises Unreachable."""
         return await self._leases.owner_of(chat_id) == self.id
+
+    async def ask(self, chat_id: str, user: str, command: Command) -> dict[str, Any] | None:
+        """The reply of the replica that has the chat; None when that is this one. Raises Unreachable."""
+        frame = await self._router.ask(chat_id, user, command)
+        return None if frame is None else json.loads(frame)
 
     # --- turns, as the services tell of them
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from backend.hub import Hub
+from backend.protocol import Command
 
 
 class Peers(Protocol):
@@ -17,6 +18,9 @@ class Peers(Protocol):
 
     async def owns(self, chat_id: str) -> bool:
         """Whether the chat is this server's, which takes it up when it is nobody's. Raises Unreachable."""
+
+    async def ask(self, chat_id: str, user: str, command: Command) -> dict[str, Any] | None:
+        """What the server that has the chat replies to a user's command; None when it is this one, as `owns` says. Raises Unreachable."""
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
         """A turn runs in the chat from now on: should this server end, another one sees to it."""

@@ -193,17 +193,23 @@ async def test_a_pull_is_ended_at_the_other_server(pair: Pair, fake: FakeOllama)
     await one.event("model.pull", lambda event: event["pull"]["status"] == "cancelled")
 
 
-async def test_a_chat_of_the_other_server_does_not_grow_by_an_import(pair: Pair) -> None:
-    """Its events are numbered there: they would come twice with the same number."""
+async def test_an_import_grows_a_chat_of_the_other_server(pair: Pair) -> None:
+    """It is carried out there, where the chat's events are numbered."""
     one, two = pair
     chat = await one.new_chat(title="Grown")
     await one.say(chat, "hi")
     exported = json.loads((await one.ok("chat.export", chat_id=chat, format="json"))["content"])
     taken = (await one.ok("chat.import", content=json.dumps(exported)))["chat"]["id"]
-    await one.ok("chat.open", chat_id=taken)
     exported["messages"].append({**exported["messages"][0], "content": "and more"})
+    shown = Replica(await one.ok("chat.open", chat_id=taken))
+    other = {**exported, "chat": {**exported["chat"], "id": "another", "title": "Other"}}
+    grown = await two.ok("chat.import", content=json.dumps([exported, other]))
+    assert ([chat["title"] for chat in grown["chats"]], grown["skipped"], grown["failed"]) == (["Grown", "Other"], 0, [])
     assert (await two.ok("chat.import", content=json.dumps(exported)))["skipped"] == 1
-    assert (await one.ok("chat.import", content=json.dumps(exported)))["skipped"] == 0
+    await one.event("message.created", lambda event: event["chat_id"] == taken)
+    for event in events_of(one, taken):
+        shown.apply(event)
+    assert shown.text(max(shown.messages)) == "and more"
 
 
 # --- when something goes away
