@@ -118,12 +118,13 @@ def create_app(settings: Settings) -> Starlette:
         peers=replicas,
         clock=clock,
     )
-    recovery = Recovery(journal, chat_rows, variant_rows, states, sent, turns)
+    pulls = Pulls(backend, journal, replicas, clock)
+    recovery = Recovery(journal, chat_rows, variant_rows, states, sent, turns, pulls)
     metrics.watch_turns(turns.count_running, {"model": turns.count_waiting_for_model, "person": turns.count_waiting_for_person})
     chats = Chats(journal, chat_rows, states, turns, replies, sent, clock)
     temporary = TemporaryChats(journal, replicas, chats, clock)
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
-    models = Models(backend, journal, Pulls(backend, journal, clock), replicas)
+    models = Models(backend, journal, pulls, replicas)
     ownership = Ownership(journal)
     commands = Commands(
         ownership=ownership,
@@ -154,7 +155,7 @@ def create_app(settings: Settings) -> Starlette:
         }
 
         hub.attach(connection.outbox)  # before the list is read: what changes meanwhile waits behind the first frame
-        shown = {"chats": await chats.list_all(connection.user), **models.describe(), "pulls": models.pulls()}
+        shown = {"chats": await chats.list_all(connection.user), **models.describe(), "pulls": await models.pulls()}
         values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, **shown, "settings": limits}
         connection.outbox.put_first(encode_welcome(values))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from backend.connection import Dispatch
 from backend.event_log import MemoryLog
 from backend.hub import Hub
-from backend.protocol import Command
+from backend.protocol import Command, Pull
 from backend.replicas.owner import ChatOf, Owner
 
 
@@ -42,6 +42,12 @@ class Alone:
 
     def turn_ended(self, chat_id: str) -> None:
         self._running.discard(chat_id)
+
+    def share_pull(self, key: str, pull: Pull) -> None:
+        """There is nobody who could ask."""
+
+    async def shared_pulls(self, *, with_own: bool) -> list[Pull]:
+        return []
 
     async def running(self) -> set[str]:
         return self._running

@@ -11,9 +11,9 @@ from typing import Any
 from backend.connection import Dispatch
 from backend.errors import Unreachable
 from backend.hub import Hub
-from backend.protocol import Command
+from backend.protocol import Command, Pull
 from backend.replicas.leases import Claim, Leases
-from backend.replicas.line import EVERYONE, TURNS, Line, events_key, replica_channel
+from backend.replicas.line import EVERYONE, PULLS_UNDER_WAY, TURNS, Line, events_key, replica_channel
 from backend.replicas.owner import ChatOf, Owner
 from backend.replicas.router import Router
 from backend.replicas.shared_log import SharedLog
@@ -81,6 +81,18 @@ class Replica:
     async def running(self) -> set[str]:
         """The chats in which a turn runs, at whichever replica. Raises Unreachable."""
         return set(await self._line.ask("HKEYS", TURNS))
+
+    # --- pulls, as the services tell of them
+
+    def share_pull(self, key: str, pull: Pull) -> None:
+        if pull.status == "running":
+            self._line.say("HSET", PULLS_UNDER_WAY, key, json.dumps({"from": self.id, "pull": pull.model_dump()}, ensure_ascii=False))
+        else:
+            self._line.say("HDEL", PULLS_UNDER_WAY, key)
+
+    async def shared_pulls(self, *, with_own: bool) -> list[Pull]:
+        shared = [json.loads(text) for text in await self._line.ask("HVALS", PULLS_UNDER_WAY)]
+        return [Pull.model_validate(known["pull"]) for known in shared if with_own or known["from"] != self.id]
 
     # --- what an owner does (see leases.Keeper)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from backend.hub import Hub
-from backend.protocol import Command
+from backend.protocol import Command, Pull
 
 
 class Peers(Protocol):
@@ -26,6 +26,12 @@ class Peers(Protocol):
         """A turn runs in the chat from now on: should this server end, another one sees to it."""
 
     def turn_ended(self, chat_id: str) -> None: ...
+
+    def share_pull(self, key: str, pull: Pull) -> None:
+        """Have the other servers know of a pull of this one as it stands, until it ends."""
+
+    async def shared_pulls(self, *, with_own: bool) -> list[Pull]:
+        """The pulls under way that other servers, or this one too, have shared. Raises Unreachable."""
 
     async def running(self) -> set[str]:
         """The chats in which a turn runs, at whichever server. Raises Unreachable."""

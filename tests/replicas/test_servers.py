@@ -184,13 +184,17 @@ async def test_a_window_that_was_chosen_at_the_other_server_counts(pair: Pair, f
     assert fake.requests[-1].options["num_ctx"] == 2048
 
 
-async def test_a_pull_is_ended_at_the_other_server(pair: Pair, fake: FakeOllama) -> None:
+async def test_a_pull_is_seen_and_ended_at_the_other_server(pair: Pair, fake: FakeOllama) -> None:
     one, two = pair
     fake.script_pull([script.progress("pulling manifest"), script.hang()])
     await one.ok("model.pull", name="qwen3:4b")
     await two.event("model.pull", lambda event: event["pull"]["step"] == "pulling manifest")
+    async with Client.connect(where(two)) as newcomer:
+        assert newcomer.welcome["pulls"] == [one.of("model.pull")[-1]["pull"]]
     await two.ok("model.pull_cancel", name="qwen3:4b")
     await one.event("model.pull", lambda event: event["pull"]["status"] == "cancelled")
+    async with Client.connect(where(two)) as newcomer:
+        assert newcomer.welcome["pulls"] == []
 
 
 async def test_an_import_grows_a_chat_of_the_other_server(pair: Pair) -> None:
@@ -300,12 +304,15 @@ async def test_the_turn_of_a_killed_server_is_interrupted_within_seconds(tmp_pat
         async with Client.connect(one.address) as client:
             chat = await client.new_chat()
             await watcher.ok("chat.open", chat_id=chat)
+            fake.script_pull([script.progress("pulling manifest"), script.hang()])
+            await client.ok("model.pull", name="qwen3:4b")
             fake.script(slowly(0.1))
             turn = await send(client, chat)
             await watcher.until(lambda: len(watcher.of("message.delta")) > 20)
             one.tell(signal.SIGKILL)
             await one.ended()
         assert (await watcher.finished(turn))["status"] == "interrupted"
+        await watcher.event("model.pull", lambda event: event["pull"]["status"] == "complete")  # the one that is left went on with it
         async with Client.connect(two.address) as newcomer:
             assert [listed["turn_running"] for listed in newcomer.welcome["chats"]] == [False]
         left = (await watcher.messages(chat))[-1]
