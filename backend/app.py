@@ -81,7 +81,7 @@ def create_app(settings: Settings) -> Starlette:
     hub = replicas.hub
     registry, metrics = Registry.discover(tools), Metrics()
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
-    journal = Journal(database, hub)
+    journal = Journal(database, replicas)
     chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock, metrics)
     tool_runs = ToolRuns(registry, states, journal, clock, facts_query_at(settings.database_url, database))
     prompting = Prompting(settings, registry, states, counter, clock)

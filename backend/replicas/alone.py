@@ -10,6 +10,7 @@ from backend.replicas.owner import ChatOf, Owner
 
 
 class Alone:
+    id = "alone"
     is_alone = True
     is_ready = True
 
@@ -36,6 +37,9 @@ class Alone:
 
     async def ask(self, chat_id: str, user: str, command: Command) -> None:
         """This server has every chat."""
+
+    def lose(self, chat_id: str) -> None:
+        """There is nobody who could take it."""
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
         self._running.add(chat_id)

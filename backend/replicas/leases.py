@@ -203,9 +203,13 @@ class Leases:
             self._epoch = epoch
             self._keeper.epoch_changed(epoch)
         for position in lost:
-            logger.warning("a chat was taken up by another replica", extra={"chat_id": chats[position - 1]})
-            self._owned.pop(chats[position - 1], None)
-            self._keeper.let_go(chats[position - 1])
+            self.lose(chats[position - 1])
+
+    def lose(self, chat_id: str) -> None:
+        """Another replica has the chat: let go of it."""
+        if self._owned.pop(chat_id, None) is not None:
+            logger.warning("a chat was taken up by another replica", extra={"chat_id": chat_id})
+            self._keeper.let_go(chat_id)
 
     async def _give_up(self) -> None:
         """Redis is gone for too long: end what runs while the chats are still this replica's, and forget that they were."""

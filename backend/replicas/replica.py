@@ -70,6 +70,9 @@ class Replica:
         frame = await self._router.ask(chat_id, user, command)
         return None if frame is None else json.loads(frame)
 
+    def lose(self, chat_id: str) -> None:
+        self._leases.lose(chat_id)
+
     # --- turns, as the services tell of them
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
@@ -99,6 +102,7 @@ class Replica:
     async def take_up(self, claim: Claim) -> None:
         for event in await self._log.take_up(claim.chat_id, claim.newest):
             self.hub.deliver(claim.chat_id, event)
+        await self._owner.hold(claim.chat_id, self.id)
         if not claim.was_left or claim.turn_id is not None:
             await self._owner.recover(claim.chat_id, claim.turn_id)
         if claim.turn_id is not None and not self._owner.is_busy(claim.chat_id):

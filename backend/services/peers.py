@@ -10,6 +10,10 @@ from backend.protocol import Command, Pull
 
 class Peers(Protocol):
     @property
+    def id(self) -> str:
+        """This server's name among them."""
+
+    @property
     def hub(self) -> Hub: ...
 
     @property
@@ -21,6 +25,9 @@ class Peers(Protocol):
 
     async def ask(self, chat_id: str, user: str, command: Command) -> dict[str, Any] | None:
         """What the server that has the chat replies to a user's command; None when it is this one, as `owns` says. Raises Unreachable."""
+
+    def lose(self, chat_id: str) -> None:
+        """The chat was found to be another server's: let go of it."""
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
         """A turn runs in the chat from now on: should this server end, another one sees to it."""

@@ -33,6 +33,10 @@ class Recovery:
         await self._journal.write(self._variants.recover)
         await self._turns.resume_paused()
 
+    async def hold(self, chat_id: str, server: str) -> None:
+        """Have the database know that the chat is this server's: what its last owner still writes is refused."""
+        await self._journal.write(lambda unit: chats.hold(unit.tx, chat_id, server))
+
     async def recover(self, chat_id: str, turn_id: str | None) -> None:
         """Finish what is left in one chat, and tell those who watch it; `turn_id` is the turn that its last owner had begun.
 

@@ -46,6 +46,9 @@ class Deeds:
     async def recover_all(self) -> None:
         raise AssertionError("others may run")
 
+    async def hold(self, chat_id: str, server: str) -> None:
+        """There is no database."""
+
     async def recover(self, chat_id: str, turn_id: str | None) -> None:
         self.recovered.append((chat_id, turn_id))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.replicas.leases import Leases
 from tests import fake_ollama as script
 from tests.engines import Postgres, Valkey, column
 from tests.fake_ollama import FakeOllama
@@ -288,6 +289,32 @@ async def test_postgresql_restarted_in_mid_reply_costs_nothing(pair: Pair, fake:
     postgres_server.start()
     assert (await two.finished(turn))["status"] == "complete"
     assert await column(postgres_url, "SELECT content FROM chat_messages WHERE role = 'assistant'") == [REPLY]
+
+
+@pytest.mark.usefixtures("short_leases")
+async def test_what_a_server_that_stood_still_writes_late_is_refused(pair: Pair, fake: FakeOllama, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heart stops until another one has ended its turn; then its model calls a tool."""
+    one, two = pair
+    chat = await one.new_chat()
+    renew, goes_on, called = Leases._renew, asyncio.Event(), asyncio.Event()
+    (owner,) = await column(postgres_url, "SELECT server FROM chats")
+
+    async def stand_still(leases: Leases) -> None:
+        if leases._line.replica == owner:
+            await goes_on.wait()
+        await renew(leases)
+
+    await two.ok("chat.open", chat_id=chat)
+    fake.script([script.text("Noted: "), script.hold(called), *script.call("task_add", {"title": "Buy milk"})])
+    turn = await send(one, chat)
+    await two.event("message.delta")
+    monkeypatch.setattr(Leases, "_renew", stand_still)
+    assert (await two.finished(turn))["status"] == "interrupted"
+    called.set()
+    assert (await one.finished(turn))["status"] == "interrupted"  # it lets go of the chat, and tells what became of it
+    assert await column(postgres_url, "SELECT title FROM tasks") == []
+    assert len(fake.requests) == 1
+    goes_on.set()
 
 
 @asynccontextmanager
