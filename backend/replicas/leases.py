@@ -114,7 +114,7 @@ class Leases:
         self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._heard_at = 0.0
         self._epoch = ""
-        self._beating: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def is_fenced(self) -> bool:
@@ -124,13 +124,13 @@ class Leases:
     async def begin(self) -> None:
         """Say that this replica is there, and go on saying so. Raises Unreachable."""
         await self._renew()
-        self._beating = asyncio.create_task(self._beat())
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._see_to_orphans())]
 
     async def close(self) -> None:
         """Let all chats go in good order; no turn may run any more."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for chat_id in list(self._owned):
             self._release(chat_id)
 
@@ -184,7 +184,6 @@ class Leases:
             pause = HEARTBEAT_SECONDS
             try:
                 await self._renew()
-                await self._take_up_orphans()
                 self._let_idle_go()
             except Unreachable:
                 pause = WAIT_SECONDS
@@ -220,6 +219,17 @@ class Leases:
         for chat_id in list(self._owned):
             del self._owned[chat_id]
             self._keeper.let_go(chat_id)
+
+    async def _see_to_orphans(self) -> None:
+        """Beside the heartbeat: a database that answers late must not stop that."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._take_up_orphans()
+            except Unreachable:
+                pass  # the next look tries again
+            except Exception:
+                logger.exception("a turn that was left could not be seen to")
 
     async def _take_up_orphans(self) -> None:
         """See to the turns whose replica is gone."""

@@ -305,7 +305,7 @@ async def test_what_a_server_that_stood_still_writes_late_is_refused(pair: Pair,
         await renew(leases)
 
     await two.ok("chat.open", chat_id=chat)
-    fake.script([script.text("Noted: "), script.hold(called), *script.call("task_add", {"title": "Buy milk"})])
+    fake.script([script.text("Noted: "), script.hold(called), script.call("task_add", {"title": "Buy milk"})])
     turn = await send(one, chat)
     await two.event("message.delta")
     monkeypatch.setattr(Leases, "_renew", stand_still)
