@@ -89,7 +89,7 @@ class Contexts:
         async def write(unit: Unit) -> ContextState:
             await self._rows.get(unit.tx, chat_id)
             if not await self._states.restore(unit, chat_id):
-                raise Conflict("There is nothing to put back: it was confirmed, is too long ago, or is back already.")
+                raise Conflict("There is nothing to put back: it was confirmed, is too long ago, is back already, or was held by a server that is gone.")
             return await self._published(unit, chat_id)
 
         return await self._journal.write(write)
@@ -141,7 +141,7 @@ class Contexts:
         return await messages.receipts_of_turn(tx, row["session_id"], row["turn_id"]) if row["role"] == "assistant" else []
 
     async def sent(self, chat_id: str) -> dict[str, Any] | None:
-        """The last request that went out in the chat, in the form of `inspect`; None when there was none since the start.
+        """The last request that went out in the chat, in the form of `inspect`; None when there was none, or it isn't kept any more.
 
         Raises NotFound.
         """

@@ -305,6 +305,8 @@ async def test_what_a_server_that_stood_still_writes_late_is_refused(pair: Pair,
         await renew(leases)
 
     await two.ok("chat.open", chat_id=chat)
+    await one.press(chat, "system_prompt_draft", content="Be brief.")
+    await two.ok("context.clear", chat_id=chat)
     fake.script([script.text("Noted: "), script.hold(called), script.call("task_add", {"title": "Buy milk"})])
     turn = await send(one, chat)
     await two.event("message.delta")
@@ -315,6 +317,13 @@ async def test_what_a_server_that_stood_still_writes_late_is_refused(pair: Pair,
     assert await column(postgres_url, "SELECT title FROM tasks") == []
     assert len(fake.requests) == 1
     goes_on.set()
+    for client in pair:  # what the first one held in memory only is told and put back by nobody
+        async with asyncio.timeout(10):
+            while (reply := await client.command("context.sent", chat_id=chat))["type"] == "error":
+                await asyncio.sleep(0.01)  # it has to hear from Redis again
+        assert reply["sent"] is None
+        assert (await client.context(chat))["undo_until"] is None
+        await client.refused("conflict", "context.undo", chat_id=chat)
 
 
 @asynccontextmanager
@@ -402,5 +411,7 @@ async def test_snapshots_and_events_agree_at_the_other_server(pair: Pair, fake: 
     async with replayed(address, chat):
         fake.script(script.call("system_prompt_draft", {"content": "Be brief."}), script.reply("Drafted."))
         await one.say(chat, "draft a prompt")
+        sent = [(await client.ok("context.sent", chat_id=chat))["sent"] for client in pair]
+        assert sent[0] == sent[1] is not None
         await two.ok("context.clear", chat_id=chat)
         await two.ok("context.undo", chat_id=chat)
