@@ -188,6 +188,7 @@ def create_app(settings: Settings) -> Starlette:
         finally:
             replicas.leave()
             await turns.close()
+            await contexts.close()
             await temporary.close()
             await replicas.close()
             await models.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from backend.errors import Conflict, NotFound
+from backend.errors import CleanroomError, Conflict, NotFound
 from backend.llm.backend import BoundModel, ModelBackend
 from backend.llm.core import receipts
 from backend.llm.core.registry import Registry
@@ -55,6 +57,13 @@ class Contexts:
         self._backend = backend
         self._registry = registry
         self._counter = counter
+
+    async def close(self) -> None:
+        """Let go of what could be put back, and tell those who watch at other servers."""
+        for chat_id in self._states.chats_with_undo():
+            self._states.forget(chat_id)
+            with suppress(CleanroomError):  # a full disk, say: a snapshot tells it too
+                await self._journal.write(partial(self._published, chat_id=chat_id))
 
     async def get(self, chat_id: str) -> ContextState:
         return await self._journal.read(lambda tx: self._snapshot(tx, chat_id))

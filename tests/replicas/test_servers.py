@@ -291,6 +291,19 @@ async def test_postgresql_restarted_in_mid_reply_costs_nothing(pair: Pair, fake:
     assert await column(postgres_url, "SELECT content FROM chat_messages WHERE role = 'assistant'") == [REPLY]
 
 
+async def test_a_server_that_leaves_takes_its_undo_back(tmp_path: Path, fake: FakeOllama, postgres_url: str, redis: Valkey) -> None:
+    settings = make_settings(tmp_path, fake, database_url=postgres_url, redis_url=redis.url)
+    async with running(settings) as stays, Client.connect(stays) as watcher:
+        async with running(settings) as leaves, Client.connect(leaves) as client:
+            chat = await client.new_chat()
+            await watcher.ok("chat.open", chat_id=chat)
+            await client.press(chat, "system_prompt_draft", content="Be brief.")
+            await client.ok("context.clear", chat_id=chat)
+            await watcher.event("context.state", lambda event: event["context"]["undo_until"])
+        await watcher.until(lambda: watcher.of("context.state")[-1]["context"]["undo_until"] is None)
+        await watcher.refused("conflict", "context.undo", chat_id=chat)
+
+
 @pytest.mark.usefixtures("short_leases")
 async def test_what_a_server_that_stood_still_writes_late_is_refused(pair: Pair, fake: FakeOllama, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its heart stops until another one has ended its turn; then its model calls a tool."""
