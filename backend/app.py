@@ -81,7 +81,7 @@ def create_app(settings: Settings) -> Starlette:
     hub = replicas.hub
     registry, metrics = Registry.discover(tools), Metrics()
     backend = ModelBackend(settings, EmbeddedProcess(settings.embedded_model))
-    journal = Journal(database, hub)
+    journal = Journal(database, replicas)
     chat_rows, states = ChatRows(settings), WorkingStates(settings, registry, counter, clock, metrics)
     tool_runs = ToolRuns(registry, states, journal, clock, facts_query_at(settings.database_url, database))
     prompting = Prompting(settings, registry, states, counter, clock)
@@ -118,12 +118,13 @@ def create_app(settings: Settings) -> Starlette:
         peers=replicas,
         clock=clock,
     )
-    recovery = Recovery(journal, chat_rows, variant_rows, states, sent, turns)
+    pulls = Pulls(backend, journal, replicas, clock)
+    recovery = Recovery(journal, chat_rows, variant_rows, states, sent, turns, pulls)
     metrics.watch_turns(turns.count_running, {"model": turns.count_waiting_for_model, "person": turns.count_waiting_for_person})
     chats = Chats(journal, chat_rows, states, turns, replies, sent, clock)
     temporary = TemporaryChats(journal, replicas, chats, clock)
     contexts = Contexts(journal, chat_rows, states, turns, prompting, sent, backend, registry, counter)
-    models = Models(backend, journal, Pulls(backend, journal, clock), replicas)
+    models = Models(backend, journal, pulls, replicas)
     ownership = Ownership(journal)
     commands = Commands(
         ownership=ownership,
@@ -154,7 +155,7 @@ def create_app(settings: Settings) -> Starlette:
         }
 
         hub.attach(connection.outbox)  # before the list is read: what changes meanwhile waits behind the first frame
-        shown = {"chats": await chats.list_all(connection.user), **models.describe(), "pulls": models.pulls()}
+        shown = {"chats": await chats.list_all(connection.user), **models.describe(), "pulls": await models.pulls()}
         values = {"epoch": hub.epoch, "server_version": SERVER_VERSION, **shown, "settings": limits}
         connection.outbox.put_first(encode_welcome(values))
 
@@ -187,6 +188,7 @@ def create_app(settings: Settings) -> Starlette:
         finally:
             replicas.leave()
             await turns.close()
+            await contexts.close()
             await temporary.close()
             await replicas.close()
             await models.close()

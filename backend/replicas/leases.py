@@ -114,7 +114,7 @@ class Leases:
         self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._heard_at = 0.0
         self._epoch = ""
-        self._beating: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def is_fenced(self) -> bool:
@@ -124,13 +124,13 @@ class Leases:
     async def begin(self) -> None:
         """Say that this replica is there, and go on saying so. Raises Unreachable."""
         await self._renew()
-        self._beating = asyncio.create_task(self._beat())
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._see_to_orphans())]
 
     async def close(self) -> None:
         """Let all chats go in good order; no turn may run any more."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for chat_id in list(self._owned):
             self._release(chat_id)
 
@@ -184,7 +184,6 @@ class Leases:
             pause = HEARTBEAT_SECONDS
             try:
                 await self._renew()
-                await self._take_up_orphans()
                 self._let_idle_go()
             except Unreachable:
                 pause = WAIT_SECONDS
@@ -203,9 +202,13 @@ class Leases:
             self._epoch = epoch
             self._keeper.epoch_changed(epoch)
         for position in lost:
-            logger.warning("a chat was taken up by another replica", extra={"chat_id": chats[position - 1]})
-            self._owned.pop(chats[position - 1], None)
-            self._keeper.let_go(chats[position - 1])
+            self.lose(chats[position - 1])
+
+    def lose(self, chat_id: str) -> None:
+        """Another replica has the chat: let go of it."""
+        if self._owned.pop(chat_id, None) is not None:
+            logger.warning("a chat was taken up by another replica", extra={"chat_id": chat_id})
+            self._keeper.let_go(chat_id)
 
     async def _give_up(self) -> None:
         """Redis is gone for too long: end what runs while the chats are still this replica's, and forget that they were."""
@@ -216,6 +219,17 @@ class Leases:
         for chat_id in list(self._owned):
             del self._owned[chat_id]
             self._keeper.let_go(chat_id)
+
+    async def _see_to_orphans(self) -> None:
+        """Beside the heartbeat: a database that answers late must not stop that."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            try:
+                await self._take_up_orphans()
+            except Unreachable:
+                pass  # the next look tries again
+            except Exception:
+                logger.exception("a turn that was left could not be seen to")
 
     async def _take_up_orphans(self) -> None:
         """See to the turns whose replica is gone."""

@@ -34,6 +34,7 @@ EVERYONE = f"{PREFIX}everyone"
 EPOCH = f"{PREFIX}epoch"
 SETTLING = f"{PREFIX}settling"
 TURNS = f"{PREFIX}turns"
+PULLS_UNDER_WAY = f"{PREFIX}pulls"
 
 UNREACHABLE = "The server can't reach the others at the moment. Please try again."
 

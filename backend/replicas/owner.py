@@ -19,6 +19,9 @@ class Owner(Protocol):
     async def recover_all(self) -> None:
         """Finish what was left unfinished in any chat; no other process runs on this database."""
 
+    async def hold(self, chat_id: str, server: str) -> None:
+        """Have the database know that the chat is this server's: what its last owner still writes is refused."""
+
     async def recover(self, chat_id: str, turn_id: str | None) -> None:
         """Finish what the last owner of one chat left, the turn `turn_id` among it."""
 

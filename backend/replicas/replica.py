@@ -11,8 +11,9 @@ from typing import Any
 from backend.connection import Dispatch
 from backend.errors import Unreachable
 from backend.hub import Hub
+from backend.protocol import Command, Pull
 from backend.replicas.leases import Claim, Leases
-from backend.replicas.line import EVERYONE, TURNS, Line, events_key, replica_channel
+from backend.replicas.line import EVERYONE, PULLS_UNDER_WAY, TURNS, Line, events_key, replica_channel
 from backend.replicas.owner import ChatOf, Owner
 from backend.replicas.router import Router
 from backend.replicas.shared_log import SharedLog
@@ -64,6 +65,14 @@ class Replica:
         """Whether the chat is this replica's, which takes it up when it is nobody's. Raises Unreachable."""
         return await self._leases.owner_of(chat_id) == self.id
 
+    async def ask(self, chat_id: str, user: str, command: Command) -> dict[str, Any] | None:
+        """The reply of the replica that has the chat; None when that is this one. Raises Unreachable."""
+        frame = await self._router.ask(chat_id, user, command)
+        return None if frame is None else json.loads(frame)
+
+    def lose(self, chat_id: str) -> None:
+        self._leases.lose(chat_id)
+
     # --- turns, as the services tell of them
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
@@ -76,11 +85,24 @@ class Replica:
         """The chats in which a turn runs, at whichever replica. Raises Unreachable."""
         return set(await self._line.ask("HKEYS", TURNS))
 
+    # --- pulls, as the services tell of them
+
+    def share_pull(self, key: str, pull: Pull) -> None:
+        if pull.status == "running":
+            self._line.say("HSET", PULLS_UNDER_WAY, key, json.dumps({"from": self.id, "pull": pull.model_dump()}, ensure_ascii=False))
+        else:
+            self._line.say("HDEL", PULLS_UNDER_WAY, key)
+
+    async def shared_pulls(self, *, with_own: bool) -> list[Pull]:
+        shared = [json.loads(text) for text in await self._line.ask("HVALS", PULLS_UNDER_WAY)]
+        return [Pull.model_validate(known["pull"]) for known in shared if with_own or known["from"] != self.id]
+
     # --- what an owner does (see leases.Keeper)
 
     async def take_up(self, claim: Claim) -> None:
         for event in await self._log.take_up(claim.chat_id, claim.newest):
             self.hub.deliver(claim.chat_id, event)
+        await self._owner.hold(claim.chat_id, self.id)
         if not claim.was_left or claim.turn_id is not None:
             await self._owner.recover(claim.chat_id, claim.turn_id)
         if claim.turn_id is not None and not self._owner.is_busy(claim.chat_id):

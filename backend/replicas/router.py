@@ -53,15 +53,21 @@ class Router:
             return await self._dispatch(connection, command)
         if isinstance(command, ChatOpen) and not self._leases.owns(chat_id) and await connection.resume(command):
             return None  # from the log alone, whoever has the chat
-        while True:
-            owner = await self._leases.owner_of(chat_id)
-            if owner == self._line.replica:
-                with self._leases.using(chat_id):
-                    return await self._dispatch(connection, command)
-            answer = await self._ask(owner, chat_id, connection.user, command)
-            if answer is not None and await self._take(connection, command, answer):
+        while (answer := await self.ask(chat_id, connection.user, command)) is not None:
+            if await self._take(connection, command, answer):
                 return None
+            await asyncio.sleep(WAIT_SECONDS)
+        with self._leases.using(chat_id):
+            return await self._dispatch(connection, command)
+
+    async def ask(self, chat_id: str, user: str, command: Command) -> str | None:
+        """The reply of the replica that has the chat; None when that is this one. Raises Unreachable."""
+        while (owner := await self._leases.owner_of(chat_id)) != self._line.replica:
+            answer = await self._ask(owner, chat_id, user, command)
+            if answer is not None:
+                return answer
             await asyncio.sleep(WAIT_SECONDS)  # the chat is on its way to somebody else
+        return None
 
     def heard(self, text: str) -> None:
         """Another replica asks something of this one, or answers it."""

@@ -11,6 +11,14 @@ from backend.replicas.line import EVERYONE, Line, events_key
 # A stream outlives its last event by so long; a socket that comes back after it gets a snapshot.
 STREAM_SECONDS = 3_600
 
+# A stream takes no number twice: what is said again, or by an owner of before, is not told either. One command
+# costs a server little more than half of what three do.
+_TELL = """
+redis.call('XADD', KEYS[1], 'MINID', '~', ARGV[1], ARGV[2] .. '-0', 'frame', ARGV[3])
+redis.call('EXPIRE', KEYS[1], ARGV[4])
+redis.call('PUBLISH', KEYS[1], ARGV[2] .. ' ' .. ARGV[3])
+"""
+
 
 class SharedLog:
     """Numbers are given by a chat's owner. What others publish is heard while somebody here follows the chat."""
@@ -34,12 +42,9 @@ class SharedLog:
         return self._own.newest(chat_id) if self._owns(chat_id) else self._heard.get(chat_id, 0)
 
     def append(self, chat_id: str, event: Logged) -> None:
-        """Keep an event of a chat that this replica owns, and tell it to the others. A stream takes no number twice."""
+        """Keep an event of a chat that this replica owns, and tell it to the others."""
         self._own.append(chat_id, event)
-        key = events_key(chat_id)
-        self._line.say("XADD", key, "MINID", "~", f"{self._own.oldest(chat_id)}-0", f"{event.seq}-0", "frame", event.frame)
-        self._line.say("EXPIRE", key, STREAM_SECONDS)
-        self._line.say("PUBLISH", key, f"{event.seq} {event.frame}")
+        self._line.say("EVAL", _TELL, 1, events_key(chat_id), f"{self._own.oldest(chat_id)}-0", event.seq, event.frame, STREAM_SECONDS)
 
     def broadcast(self, frame: str, user: str | None) -> None:
         self._line.tell(EVERYONE, {"from": self._line.replica, "user": user, "frame": frame})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from backend.errors import Invalid
-from backend.protocol import Chat, ChatEvent, MessageCreated
+from backend.protocol import Chat, ChatEvent, ChatImport, MessageCreated
 from backend.services import transcripts
 from backend.services.chat_rows import ChatRows, title_from
 from backend.services.chats import Chats
@@ -78,25 +78,37 @@ class Archives:
         """
         found, failed = await asyncio.to_thread(self._read, content)
         outcome = _Outcome(failed=failed)
-        for transcript in found:
-            chat, is_news = await self._take_in_one(user, transcript)
+        for conversation, transcript in found:
+            try:
+                chat, is_news = await self._take_in_one(user, conversation, transcript)
+            except Unreadable as error:
+                outcome.failed.append({"title": transcript.title, "reason": str(error)})
+                continue
             outcome.all.append(chat)
             if is_news:
                 outcome.taken.append(chat)
         if not outcome.all:
-            raise Invalid(_refusal(failed))
+            raise Invalid(_refusal(outcome.failed))
         skipped = len(outcome.all) - len(outcome.taken)
         return {"chat": outcome.all[0], "chats": outcome.taken, "skipped": skipped, "failed": outcome.failed}
 
-    async def _take_in_one(self, user: str, transcript: Transcript) -> tuple[Chat, bool]:
-        """The conversation's chat, and whether anything of it is new. A chat that another server has does not grow here."""
-        known = await self._journal.read(lambda tx: chats.get_by_client_id(tx, user, transcript.source))
-        may_grow = known is None or await self._peers.owns(known["id"])
-        return await self._journal.write(lambda unit: self._write(unit, user, transcript, may_grow))
+    async def _take_in_one(self, user: str, conversation: dict[str, Any], transcript: Transcript) -> tuple[Chat, bool]:
+        """The conversation's chat, and whether anything of it is new. A chat that another server has grows there.
 
-    async def _write(self, unit: Unit, user: str, transcript: Transcript, may_grow: bool) -> tuple[Chat, bool]:
+        Raises Unreadable when that server refuses it.
+        """
+        known = await self._journal.read(lambda tx: chats.get_by_client_id(tx, user, transcript.source))
+        if known is not None:
+            command = ChatImport(type="chat.import", content=json.dumps(conversation))
+            reply = await self._peers.ask(known["id"], user, command)
+            if reply is not None:
+                return _taken_elsewhere(user, reply)
+        return await self._journal.write(lambda unit: self._write(unit, user, transcript, may_grow=known is not None))
+
+    async def _write(self, unit: Unit, user: str, transcript: Transcript, *, may_grow: bool) -> tuple[Chat, bool]:
         known = await chats.get_by_client_id(unit.tx, user, transcript.source)
         if known is not None:
+            # One that was made since it was looked for may be another server's by now.
             has_grown = may_grow and await self._grow(unit, known, transcript)
             return await self._chats.wire(unit.tx, known["id"]), has_grown
         chat = await self._chats.wire(unit.tx, await transcripts.write(unit, user, transcript, transcript.source))
@@ -116,13 +128,13 @@ class Archives:
         await self._chats.publish_changed(unit, chat["id"])
         return True
 
-    def _read(self, content: str) -> tuple[list[Transcript], list[dict[str, str]]]:
-        """The conversations of a file, and those that can't be taken in. Raises Invalid for a file of another kind."""
+    def _read(self, content: str) -> tuple[list[tuple[dict[str, Any], Transcript]], list[dict[str, str]]]:
+        """The conversations of a file with what is read of each, and those that can't be taken in. Raises Invalid for a file of another kind."""
         now = self._clock.now()
         found, failed = [], []
         for conversation in _conversations(content):
             try:
-                found.append(self._checked(_decode(conversation, now)))
+                found.append((conversation, self._checked(_decode(conversation, now))))
             except Unreadable as error:
                 failed.append({"title": _title_in(conversation), "reason": str(error)})
             except RecursionError:
@@ -176,6 +188,13 @@ def _identity(transcript: Transcript) -> str:
     first = transcript.messages[0].content if transcript.messages else ""
     marks = [transcript.source] if transcript.source else [transcript.title, transcript.created_at, first]
     return "sha256:" + hashlib.sha256(json.dumps(marks).encode()).hexdigest()
+
+
+def _taken_elsewhere(user: str, reply: dict[str, Any]) -> tuple[Chat, bool]:
+    """What another server says of a conversation that it was to take in. Raises Unreadable."""
+    if reply["type"] == "error":
+        raise Unreadable(reply["message"])
+    return Chat.model_validate({**reply["chat"], "owner": user}), bool(reply["chats"])
 
 
 def _title_in(conversation: dict[str, Any]) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from backend.errors import Conflict, NotFound
+from backend.errors import CleanroomError, Conflict, NotFound
 from backend.llm.backend import BoundModel, ModelBackend
 from backend.llm.core import receipts
 from backend.llm.core.registry import Registry
@@ -56,6 +58,13 @@ class Contexts:
         self._registry = registry
         self._counter = counter
 
+    async def close(self) -> None:
+        """Let go of what could be put back, and tell those who watch at other servers."""
+        for chat_id in self._states.chats_with_undo():
+            self._states.forget(chat_id)
+            with suppress(CleanroomError):  # a full disk, say: a snapshot tells it too
+                await self._journal.write(partial(self._published, chat_id=chat_id))
+
     async def get(self, chat_id: str) -> ContextState:
         return await self._journal.read(lambda tx: self._snapshot(tx, chat_id))
 
@@ -89,7 +98,7 @@ class Contexts:
         async def write(unit: Unit) -> ContextState:
             await self._rows.get(unit.tx, chat_id)
             if not await self._states.restore(unit, chat_id):
-                raise Conflict("There is nothing to put back: it was confirmed, is too long ago, or is back already.")
+                raise Conflict("There is nothing to put back: it was confirmed, is too long ago, is back already, or was held by a server that is gone.")
             return await self._published(unit, chat_id)
 
         return await self._journal.write(write)
@@ -141,7 +150,7 @@ class Contexts:
         return await messages.receipts_of_turn(tx, row["session_id"], row["turn_id"]) if row["role"] == "assistant" else []
 
     async def sent(self, chat_id: str) -> dict[str, Any] | None:
-        """The last request that went out in the chat, in the form of `inspect`; None when there was none since the start.
+        """The last request that went out in the chat, in the form of `inspect`; None when there was none, or it isn't kept any more.
 
         Raises NotFound.
         """

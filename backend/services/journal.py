@@ -7,8 +7,10 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from backend.hub import Hub
+from backend.errors import Unreachable
 from backend.protocol import Event, UserEvent
+from backend.services.peers import Peers
+from backend.store import chats
 from backend.store.connection import Connection
 from backend.store.units import Units
 
@@ -33,19 +35,26 @@ class Unit:
 class Journal:
     """The one way by which services change the database and tell of it."""
 
-    def __init__(self, database: Units, hub: Hub) -> None:
+    def __init__(self, database: Units, peers: Peers) -> None:
         self._database = database
-        self._hub = hub
+        self._peers = peers
+        self._hub = peers.hub
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._database.read(work)
 
     async def write(self, work: Callable[[Unit], Awaitable[T]]) -> T:
-        """Run `work` in one transaction; its events go out after the commit, before the next writer starts."""
+        """Run `work` in one transaction; its events go out after the commit, before the next writer starts.
+
+        Raises Unreachable, with nothing written, when an event is of a chat that another server has taken up.
+        """
 
         async def run(tx: Connection) -> tuple[T, Unit]:
             unit = Unit(tx)
-            return await work(unit), unit
+            result = await work(unit)
+            if not self._peers.is_alone:
+                await self._check_held(unit)
+            return result, unit
 
         result, _ = await self._database.write(run, lambda outcome: self._settle(outcome[1]))
         return result
@@ -68,6 +77,13 @@ class Journal:
     async def scrub(self) -> None:
         """Take deleted text out of the database's files."""
         await self._database.scrub()
+
+    async def _check_held(self, unit: Unit) -> None:
+        """A server that stood still for a while may not know yet that its chats are another one's: the database does."""
+        for chat_id in {event.chat_id for event in unit.consequences if isinstance(event, Event)}:
+            if not await chats.is_held(unit.tx, chat_id, self._peers.id):
+                self._peers.lose(chat_id)
+                raise Unreachable("This chat was taken over by another server meanwhile; nothing was changed. Please try again.")
 
     def _settle(self, unit: Unit) -> None:
         for consequence in unit.consequences:

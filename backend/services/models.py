@@ -71,9 +71,9 @@ class Models:
             "model_server": backend.address,
         }
 
-    def pulls(self) -> list[Pull]:
-        """The pulls under way and those that ended within minutes."""
-        return self._pulls.list_all()
+    async def pulls(self) -> list[Pull]:
+        """The pulls under way and those that ended within minutes. Raises Unreachable."""
+        return await self._pulls.list_all()
 
     async def refresh(self) -> dict[str, Any]:
         """Look again, then describe."""

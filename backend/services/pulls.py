@@ -14,6 +14,8 @@ from backend.llm.backend import ModelBackend
 from backend.llm.wire import PullStep
 from backend.protocol import ModelPulled, Pull, TurnError
 from backend.services.journal import Journal
+from backend.services.ownership import PULLS
+from backend.services.peers import Peers
 from backend.services.records import Clock
 
 if TYPE_CHECKING:
@@ -81,20 +83,38 @@ class _Following:
 
 
 class Pulls:
-    """The pulls under way, and those that ended a while ago. One model is pulled once, whoever asks."""
+    """The pulls under way, and those that ended a while ago. One model is pulled once, whoever asks.
 
-    def __init__(self, backend: ModelBackend, journal: Journal, clock: Clock) -> None:
+    Of several servers one has them all; when it ends, or is not heard any more, another one goes on with those under way.
+    """
+
+    def __init__(self, backend: ModelBackend, journal: Journal, peers: Peers, clock: Clock) -> None:
         self._backend = backend
         self._journal = journal
+        self._peers = peers
         self._clock = clock
         self._places = asyncio.Semaphore(AT_ONCE)
         self._known: dict[str, _Following] = {}
 
-    def list_all(self) -> list[Pull]:
-        """Those under way and those that ended within minutes, in the order in which they began."""
+    @property
+    def is_busy(self) -> bool:
+        """Whether one is under way here."""
+        return any(known.is_running for known in self._known.values())
+
+    async def list_all(self) -> list[Pull]:
+        """Those under way, at whichever server, and those that ended here within minutes. Raises Unreachable."""
+        elsewhere = {_tagged(pull.name): pull for pull in await self._peers.shared_pulls(with_own=False)}
+        self._forget_old()
+        return list(({key: known.pull for key, known in self._known.items()} | elsewhere).values())
+
+    def _forget_old(self) -> None:
         oldest = self._clock.monotonic() - KEEP_ENDED_SECONDS
         self._known = {key: known for key, known in self._known.items() if known.ended_at is None or known.ended_at > oldest}
-        return [known.pull for known in self._known.values()]
+
+    async def recover(self) -> None:
+        """Go on with the pulls that were lost, by another server or by this one: Ollama has kept what arrived."""
+        for pull in await self._peers.shared_pulls(with_own=True):
+            self._begin(pull.name, None)
 
     async def start(self, name: str) -> Pull:
         """Begin to pull a model, or join the pull that is under way. Raises Invalid or ModelUnavailable."""
@@ -102,14 +122,18 @@ class Pulls:
             reason = "must be a model's name, such as qwen3:4b"
             raise Invalid(f"'{name[:60]}' can't be pulled: it {reason}.", {"name": reason})
         server = await self._backend.puller()
-        self.list_all()
-        known = self._known.pop(_tagged(name), None)
-        if known is None or not known.is_running:
-            known = _Following(name, self._publish, self._clock)
-            known.task = asyncio.create_task(self._run(known, server))
-            known.task.add_done_callback(lambda task: self._note_end(known, task))
-            self._publish(known.pull)
+        self._forget_old()
+        known = self._known.get(_tagged(name))
+        return known.pull if known is not None and known.is_running else self._begin(name, server)
+
+    def _begin(self, name: str, server: ModelServer | None) -> Pull:
+        known = _Following(name, self._publish, self._clock)
+        known.task = asyncio.create_task(self._run(known, server))
+        known.task.add_done_callback(lambda task: self._note_end(known, task))
+        self._known.pop(_tagged(name), None)
         self._known[_tagged(name)] = known
+        self._peers.turn_began(PULLS, PULLS)
+        self._publish(known.pull)
         return known.pull
 
     async def cancel(self, name: str) -> None:
@@ -121,22 +145,31 @@ class Pulls:
             known.task.cancel()
         await asyncio.wait({known.task})
 
-    async def close(self) -> None:
-        """End every pull; Ollama keeps what has arrived for the next time."""
+    def lose(self) -> list[asyncio.Task[None]]:
+        """End every pull without a word: another server goes on with them. The tasks that end."""
         tasks = [known.task for known in self._known.values() if known.task is not None]
+        self._known.clear()
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
 
-    async def _run(self, known: _Following, server: ModelServer) -> None:
-        async with self._places, aclosing(server.pull(known.pull.name)) as steps:
-            async for step in steps:
-                known.follow(step)
+    async def close(self) -> None:
+        """End every pull in the same way; Ollama keeps what has arrived for the next time."""
+        await asyncio.gather(*self.lose(), return_exceptions=True)
+
+    async def _run(self, known: _Following, server: ModelServer | None) -> None:
+        async with self._places:
+            server = server or await self._backend.puller()
+            async with aclosing(server.pull(known.pull.name)) as steps:
+                async for step in steps:
+                    known.follow(step)
         # The page offers the model before it reads that the model is there.
         await self._backend.refresh()
 
     def _note_end(self, known: _Following, task: asyncio.Task[None]) -> None:
         """Tell how a pull ended, also one that was cancelled before it began."""
+        if self._known.get(_tagged(known.pull.name)) is not known:
+            return  # it is another server's
         error = None if task.cancelled() else task.exception()
         if task.cancelled():
             known.end("cancelled")
@@ -147,9 +180,13 @@ class Pulls:
         else:
             logger.error("pull failed", exc_info=error)
             known.end("failed", TurnError(code="internal", message="Something went wrong in the server. Please try again."))
+        if not self.is_busy:
+            self._peers.turn_ended(PULLS)
 
     def _publish(self, pull: Pull) -> None:
-        self._journal.publish(ModelPulled(pull=pull))
+        if _tagged(pull.name) in self._known:  # else it is another server's
+            self._peers.share_pull(_tagged(pull.name), pull)  # before it is told, so that a page that has read it hears all that follows
+            self._journal.publish(ModelPulled(pull=pull))
 
 
 def _tagged(name: str) -> str:

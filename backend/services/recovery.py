@@ -5,6 +5,8 @@ from __future__ import annotations
 from backend.protocol import ChatEvent, MessageCompleted, TurnFinished
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
+from backend.services.ownership import PULLS
+from backend.services.pulls import Pulls
 from backend.services.records import to_message
 from backend.services.sent import SentRequests
 from backend.services.turns import Turns
@@ -14,13 +16,16 @@ from backend.store import chats, messages, paused_turns
 
 
 class Recovery:
-    def __init__(self, journal: Journal, chat_rows: ChatRows, variants: VariantRows, states: WorkingStates, sent: SentRequests, turns: Turns) -> None:
+    def __init__(
+        self, journal: Journal, chat_rows: ChatRows, variants: VariantRows, states: WorkingStates, sent: SentRequests, turns: Turns, pulls: Pulls
+    ) -> None:
         self._journal = journal
         self._rows = chat_rows
         self._variants = variants
         self._states = states
         self._sent = sent
         self._turns = turns
+        self._pulls = pulls
 
     async def recover_all(self) -> None:
         """Finish what is left in every chat; no other process runs on this database."""
@@ -28,20 +33,32 @@ class Recovery:
         await self._journal.write(self._variants.recover)
         await self._turns.resume_paused()
 
+    async def hold(self, chat_id: str, server: str) -> None:
+        """Have the database know that the chat is this server's: what its last owner still writes is refused."""
+        await self._journal.write(lambda unit: chats.hold(unit.tx, chat_id, server))
+
     async def recover(self, chat_id: str, turn_id: str | None) -> None:
-        """Finish what is left in one chat, and tell those who watch it; `turn_id` is the turn that its last owner had begun."""
-        await self._journal.write(lambda unit: self._finish(unit, chat_id, turn_id))
-        await self._turns.resume_paused(chat_id)
+        """Finish what is left in one chat, and tell those who watch it; `turn_id` is the turn that its last owner had begun.
+
+        Pulls are taken up as if they were a chat.
+        """
+        if chat_id == PULLS:
+            await self._pulls.recover()
+        else:
+            await self._journal.write(lambda unit: self._finish(unit, chat_id, turn_id))
+            await self._turns.resume_paused(chat_id)
 
     async def unfinished(self) -> list[str]:
         """The chats in which a message is not whole, whoever sees to it."""
         return await self._journal.read(messages.unfinished_chats)
 
     def is_busy(self, chat_id: str) -> bool:
-        return self._turns.running_turn(chat_id) is not None
+        return self._pulls.is_busy if chat_id == PULLS else self._turns.running_turn(chat_id) is not None
 
     def forget(self, chat_id: str) -> None:
         """Let go of what is held of a chat in memory; a turn in it ends without writing anything more."""
+        if chat_id == PULLS:
+            self._pulls.lose()
         self._turns.lose(chat_id)
         self._states.forget(chat_id)
         self._sent.forget(chat_id)

@@ -178,6 +178,9 @@ class TurnRunner:
             if outcome is None or turn.ended_by == "lost":
                 return  # it goes on when the server is back, or is another process's
             await self._settle(turn, partial(self._settlement.settle, turn.record, turn.user_message_id, outcome, reply, metrics, partial(end, outcome)))
+        except asyncio.CancelledError:
+            if turn.ended_by != "lost":
+                raise
         except Exception:
             logger.exception("turn could not be settled", extra=fields(chat_id=chat_id))
             error = TurnError(code="internal", message="The end of this turn could not be saved. Please look at the server's log.")

@@ -162,6 +162,10 @@ class WorkingStates:
         """How a transaction ended; None when it has not, or never was."""
         return await states.transaction_outcome(tx, chat_id, transaction_id)
 
+    def chats_with_undo(self) -> list[str]:
+        """The chats of which something is held."""
+        return list(self._cleared)
+
     def forget(self, chat_id: str) -> None:
         """Let go of what was held for Undo."""
         cleared = self._cleared.pop(chat_id, None)

@@ -65,6 +65,16 @@ async def update(tx: Connection, chat_id: str, **columns: object) -> dict[str, A
     return await tx.fetch_one(f"UPDATE chats SET {assignments} WHERE id = :id RETURNING *", {**columns, "id": chat_id})
 
 
+async def hold(tx: Connection, chat_id: str, server: str) -> None:
+    """Note that a server has taken the chat up. A unit of the one that had it ends before, or is refused."""
+    await tx.execute("UPDATE chats SET server = :server WHERE id = :id", {"id": chat_id, "server": server})
+
+
+async def is_held(tx: Connection, chat_id: str, server: str) -> bool:
+    """Whether no other server of a PostgreSQL database has taken the chat up since; none does before the transaction ends."""
+    return await tx.fetch_one("SELECT 1 FROM chats WHERE id = :id AND server = :server FOR SHARE", {"id": chat_id, "server": server}) is not None
+
+
 async def delete(tx: Connection, chat_id: str) -> None:
     """Delete the chat; foreign keys take every row that belongs to it along, and its words leave the index with the next scrub."""
     await tx.execute("DELETE FROM chats WHERE id = :id", {"id": chat_id})

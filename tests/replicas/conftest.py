@@ -46,6 +46,9 @@ class Deeds:
     async def recover_all(self) -> None:
         raise AssertionError("others may run")
 
+    async def hold(self, chat_id: str, server: str) -> None:
+        """There is no database."""
+
     async def recover(self, chat_id: str, turn_id: str | None) -> None:
         self.recovered.append((chat_id, turn_id))
 
@@ -80,8 +83,7 @@ class Server(Replica):
 
     def die(self) -> None:
         """End as by `kill -9`: nothing more is said, no lease is let go."""
-        for task in [self._leases._beating, *self._line._tasks, *self._router._serving]:
-            assert task is not None
+        for task in [*self._leases._tasks, *self._line._tasks, *self._router._serving]:
             task.cancel()
         self._line.forget_unsaid()
         self._leases._owned.clear()

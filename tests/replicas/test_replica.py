@@ -12,6 +12,7 @@ from backend.errors import Unreachable
 from backend.hub import Outbox
 from backend.protocol import ChatDeleted, ChatOpen, Command, MessageDelta, TurnStarted, TurnStop
 from backend.replicas import leases
+from backend.replicas.line import events_key
 from tests.engines import Valkey
 from tests.replicas.conftest import Server, Start
 from tests.server import Json
@@ -67,6 +68,7 @@ async def test_what_the_owner_publishes_is_heard_at_the_other_server_in_order(st
     there = await watch(two, after=first - 2)
     assert there is None  # nobody may count on a number that this log never had
     await until(lambda: one.unsaid == 0)
+    assert await two._line.ask("TTL", events_key("a")) > 0
     there = await watch(two, after=first)
     assert there is not None
     one.hub.publish(piece("при"))

@@ -11,7 +11,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import WebSocketException
 
+from backend.replicas.leases import Leases
 from tests import fake_ollama as script
 from tests.engines import Postgres, Valkey, column
 from tests.fake_ollama import FakeOllama
@@ -184,26 +186,36 @@ async def test_a_window_that_was_chosen_at_the_other_server_counts(pair: Pair, f
     assert fake.requests[-1].options["num_ctx"] == 2048
 
 
-async def test_a_pull_is_ended_at_the_other_server(pair: Pair, fake: FakeOllama) -> None:
+async def test_a_pull_is_seen_and_ended_at_the_other_server(pair: Pair, fake: FakeOllama) -> None:
     one, two = pair
     fake.script_pull([script.progress("pulling manifest"), script.hang()])
     await one.ok("model.pull", name="qwen3:4b")
     await two.event("model.pull", lambda event: event["pull"]["step"] == "pulling manifest")
+    async with Client.connect(where(two)) as newcomer:
+        assert newcomer.welcome["pulls"] == [one.of("model.pull")[-1]["pull"]]
     await two.ok("model.pull_cancel", name="qwen3:4b")
     await one.event("model.pull", lambda event: event["pull"]["status"] == "cancelled")
+    async with Client.connect(where(two)) as newcomer:
+        assert newcomer.welcome["pulls"] == []
 
 
-async def test_a_chat_of_the_other_server_does_not_grow_by_an_import(pair: Pair) -> None:
-    """Its events are numbered there: they would come twice with the same number."""
+async def test_an_import_grows_a_chat_of_the_other_server(pair: Pair) -> None:
+    """It is carried out there, where the chat's events are numbered."""
     one, two = pair
     chat = await one.new_chat(title="Grown")
     await one.say(chat, "hi")
     exported = json.loads((await one.ok("chat.export", chat_id=chat, format="json"))["content"])
     taken = (await one.ok("chat.import", content=json.dumps(exported)))["chat"]["id"]
-    await one.ok("chat.open", chat_id=taken)
     exported["messages"].append({**exported["messages"][0], "content": "and more"})
+    shown = Replica(await one.ok("chat.open", chat_id=taken))
+    other = {**exported, "chat": {**exported["chat"], "id": "another", "title": "Other"}}
+    grown = await two.ok("chat.import", content=json.dumps([exported, other]))
+    assert ([chat["title"] for chat in grown["chats"]], grown["skipped"], grown["failed"]) == (["Grown", "Other"], 0, [])
     assert (await two.ok("chat.import", content=json.dumps(exported)))["skipped"] == 1
-    assert (await one.ok("chat.import", content=json.dumps(exported)))["skipped"] == 0
+    await one.event("message.created", lambda event: event["chat_id"] == taken)
+    for event in events_of(one, taken):
+        shown.apply(event)
+    assert shown.text(max(shown.messages)) == "and more"
 
 
 # --- when something goes away
@@ -280,6 +292,54 @@ async def test_postgresql_restarted_in_mid_reply_costs_nothing(pair: Pair, fake:
     assert await column(postgres_url, "SELECT content FROM chat_messages WHERE role = 'assistant'") == [REPLY]
 
 
+async def test_a_server_that_leaves_takes_its_undo_back(tmp_path: Path, fake: FakeOllama, postgres_url: str, redis: Valkey) -> None:
+    settings = make_settings(tmp_path, fake, database_url=postgres_url, redis_url=redis.url)
+    async with running(settings) as stays, Client.connect(stays) as watcher:
+        async with running(settings) as leaves, Client.connect(leaves) as client:
+            chat = await client.new_chat()
+            await watcher.ok("chat.open", chat_id=chat)
+            await client.press(chat, "system_prompt_draft", content="Be brief.")
+            await client.ok("context.clear", chat_id=chat)
+            await watcher.event("context.state", lambda event: event["context"]["undo_until"])
+        await watcher.until(lambda: watcher.of("context.state")[-1]["context"]["undo_until"] is None)
+        await watcher.refused("conflict", "context.undo", chat_id=chat)
+
+
+@pytest.mark.usefixtures("short_leases")
+async def test_what_a_server_that_stood_still_writes_late_is_refused(pair: Pair, fake: FakeOllama, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its heart stops until another one has ended its turn; then its model calls a tool."""
+    one, two = pair
+    chat = await one.new_chat()
+    renew, goes_on, called = Leases._renew, asyncio.Event(), asyncio.Event()
+    (owner,) = await column(postgres_url, "SELECT server FROM chats")
+
+    async def stand_still(leases: Leases) -> None:
+        if leases._line.replica == owner:
+            await goes_on.wait()
+        await renew(leases)
+
+    await two.ok("chat.open", chat_id=chat)
+    await one.press(chat, "system_prompt_draft", content="Be brief.")
+    await two.ok("context.clear", chat_id=chat)
+    fake.script([script.text("Noted: "), script.hold(called), script.call("task_add", {"title": "Buy milk"})])
+    turn = await send(one, chat)
+    await two.event("message.delta")
+    monkeypatch.setattr(Leases, "_renew", stand_still)
+    assert (await two.finished(turn))["status"] == "interrupted"
+    called.set()
+    assert (await one.finished(turn))["status"] == "interrupted"  # it lets go of the chat, and tells what became of it
+    assert await column(postgres_url, "SELECT title FROM tasks") == []
+    assert len(fake.requests) == 1
+    goes_on.set()
+    for client in pair:  # what the first one held in memory only is told and put back by nobody
+        async with asyncio.timeout(10):
+            while (reply := await client.command("context.sent", chat_id=chat))["type"] == "error":
+                await asyncio.sleep(0.01)  # it has to hear from Redis again
+        assert reply["sent"] is None
+        assert (await client.context(chat))["undo_until"] is None
+        await client.refused("conflict", "context.undo", chat_id=chat)
+
+
 @asynccontextmanager
 async def processes(folder: Path, fake: FakeOllama, postgres_url: str, redis: Valkey, count: int = 2) -> AsyncIterator[list[Process]]:
     variables = {"CLEANROOM_DATABASE_URL": postgres_url, "CLEANROOM_REDIS_URL": redis.url}
@@ -294,12 +354,15 @@ async def test_the_turn_of_a_killed_server_is_interrupted_within_seconds(tmp_pat
         async with Client.connect(one.address) as client:
             chat = await client.new_chat()
             await watcher.ok("chat.open", chat_id=chat)
+            fake.script_pull([script.progress("pulling manifest"), script.hang()])
+            await client.ok("model.pull", name="qwen3:4b")
             fake.script(slowly(0.1))
             turn = await send(client, chat)
             await watcher.until(lambda: len(watcher.of("message.delta")) > 20)
             one.tell(signal.SIGKILL)
             await one.ended()
         assert (await watcher.finished(turn))["status"] == "interrupted"
+        await watcher.event("model.pull", lambda event: event["pull"]["status"] == "complete")  # the one that is left went on with it
         async with Client.connect(two.address) as newcomer:
             assert [listed["turn_running"] for listed in newcomer.welcome["chats"]] == [False]
         left = (await watcher.messages(chat))[-1]
@@ -332,7 +395,7 @@ async def test_nothing_acknowledged_is_lost_and_nothing_doubled_while_servers_di
                                 acknowledged[client_id] = chat
                             else:
                                 await asyncio.sleep(0.1)
-                    except (OSError, TimeoutError, AssertionError):
+                    except (OSError, TimeoutError, AssertionError, WebSocketException):  # killed in a handshake, say
                         await asyncio.sleep(0.1)
 
     async with AsyncExitStack() as stack:
@@ -362,5 +425,7 @@ async def test_snapshots_and_events_agree_at_the_other_server(pair: Pair, fake: 
     async with replayed(address, chat):
         fake.script(script.call("system_prompt_draft", {"content": "Be brief."}), script.reply("Drafted."))
         await one.say(chat, "draft a prompt")
+        sent = [(await client.ok("context.sent", chat_id=chat))["sent"] for client in pair]
+        assert sent[0] == sent[1] is not None
         await two.ok("context.clear", chat_id=chat)
         await two.ok("context.undo", chat_id=chat)

@@ -480,7 +480,7 @@ export default {
   "sent.cached": "Some servers count only what they had not read before.",
   "sent.fewer": { one: "The model server counted {count} token fewer than our estimate of {estimated}.", other: "The model server counted {count} tokens fewer than our estimate of {estimated}." },
   "sent.more": { one: "The model server counted {count} token more than our estimate of {estimated}.", other: "The model server counted {count} tokens more than our estimate of {estimated}." },
-  "sent.none": "Nothing has been sent from this chat since the server started.",
+  "sent.none": "Nothing has been sent from this chat yet, or it is not kept any more.",
   "sent.same": "The model server counted as many as we had estimated.",
   "sent.uncounted": "The model server has not said how many tokens it read; we estimate {estimated}.",
   "sight.hand": "the model is given its current text with every message, as long as it is in hand",
