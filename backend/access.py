@@ -24,8 +24,8 @@ from backend.settings import OFF
 COOKIE = "cleanroom_session"
 COOKIE_SECONDS = 30 * 86_400
 
-# Needed before anyone is logged in: the login page's looks, and what watches over the process.
-OPEN_PATHS = ("/healthz", "/icon.svg", "/css/tokens.css", "/css/base.css", "/css/controls.css")
+# Needed before anyone is logged in: the login page's looks, and what watches over the process or sends people to it.
+OPEN_PATHS = ("/healthz", "/readyz", "/icon.svg", "/css/tokens.css", "/css/base.css", "/css/controls.css")
 
 # Wrong tokens that one address, and all together, may give in a minute.
 GUESSES = 5
@@ -83,7 +83,10 @@ def has_login(token: str | None) -> TypeGuard[str]:
 
 
 class AccessControl:
-    """Lets in whoever has the token. With none set, this machine alone is served."""
+    """Lets in whoever has the token. With none set, this machine alone is served.
+
+    `scope["is_known"]` says on open paths whether the request would have been let in elsewhere too.
+    """
 
     def __init__(self, app: ASGIApp, *, token: str | None, now: Callable[[], float] = time.monotonic) -> None:
         self._app = app
@@ -98,20 +101,20 @@ class AccessControl:
     async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
         """What is said in the place of the app; None lets the request through."""
         connection = HTTPConnection(scope)
-        if self._token == OFF or scope["path"] in OPEN_PATHS:
-            return None
-        if self._signer is None:
-            return None if _is_this_machine(connection) else PlainTextResponse(_NO_TOKEN, 403)
-        if scope["type"] == "http" and scope["path"] in ("/login", "/logout"):
+        if self._signer is not None and scope["type"] == "http" and scope["path"] in ("/login", "/logout"):
             return await self._log_in_or_out(Request(scope, receive))
-        return None if self._is_known(connection) else self._refusal(scope, connection)
+        scope["is_known"] = self._is_known(connection)
+        return None if scope["is_known"] or scope["path"] in OPEN_PATHS else self._refusal(scope, connection)
 
     def _is_known(self, connection: HTTPConnection) -> bool:
+        if self._token == OFF:
+            return True
+        if self._signer is None:
+            return _is_this_machine(connection)
         scheme, _, given = connection.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._is_token(given.strip(), _address(connection))
         try:
-            assert self._signer is not None
             self._signer.unsign(connection.cookies.get(COOKIE, ""), max_age=COOKIE_SECONDS)
         except BadSignature:
             return False
@@ -128,6 +131,8 @@ class AccessControl:
         return False
 
     def _refusal(self, scope: Scope, connection: HTTPConnection) -> Response:
+        if self._signer is None:
+            return PlainTextResponse(_NO_TOKEN, 403)
         if scope["type"] == "http" and "text/html" in connection.headers.get("accept", ""):
             return RedirectResponse("/login", 303)
         return PlainTextResponse("The access token is needed.\n", 401, {"www-authenticate": "Bearer"})

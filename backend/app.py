@@ -26,6 +26,7 @@ from backend.llm.prompt_counts import PromptCounts
 from backend.llm.tokens import TokenCounter
 from backend.metrics import CONTENT_TYPE, Metrics
 from backend.protocol import encode_welcome
+from backend.readiness import Readiness
 from backend.replicas.alone import Alone
 from backend.replicas.owner import Replicas
 from backend.security import Guard, content_security_policy
@@ -140,6 +141,7 @@ def create_app(settings: Settings) -> Starlette:
         registry=registry,
     )
 
+    readiness = Readiness(database.check)
     dispatch = replicas.route(recovery, commands.dispatch, ownership.chat_of)
 
     async def welcome(connection: Connection) -> None:
@@ -166,12 +168,15 @@ def create_app(settings: Settings) -> Starlette:
     async def healthz(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
-    async def readyz(_: Request) -> Response:
-        has_database = await database.check()
+    async def readyz(request: Request) -> Response:
+        has_database = await readiness.ask()
+        status = 200 if has_database and replicas.is_ready else 503
+        if not request.scope["is_known"]:
+            return PlainTextResponse("ready\n" if status == 200 else "not ready\n", status)
         body = {"database": "ok" if has_database else "failed", "model_backend": backend.kind}
         if not replicas.is_alone:
             body["replicas"] = "ok" if replicas.is_ready else "failed"
-        return JSONResponse(body, 200 if has_database and replicas.is_ready else 503)
+        return JSONResponse(body, status)
 
     async def figures(_: Request) -> Response:
         return Response(metrics.render(), media_type=CONTENT_TYPE)

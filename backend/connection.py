@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from backend.errors import CleanroomError, Invalid, Unreachable
+from backend.errors import CleanroomError, Invalid, StoreError, Unreachable
 from backend.hub import Hub, Outbox
 from backend.protocol import BadFrame, ChatOpen, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
 from backend.rate_limit import RateLimit
@@ -54,14 +54,14 @@ class Connection:
 async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], Awaitable[None]], dispatch: Dispatch) -> None:
     """Accept the socket and serve it until either side ends it.
 
-    `welcome` sends the first frame and attaches it to the hub, or raises Unreachable.
+    `welcome` sends the first frame and attaches it to the hub, or raises StoreError or Unreachable.
     """
     await websocket.accept()
     connection = Connection(hub, websocket.scope["user"])
     try:
         try:
             await welcome(connection)
-        except Unreachable:
+        except (StoreError, Unreachable):
             await websocket.close(CLOSE_RESTART, "not reachable now")
             return
         async with asyncio.TaskGroup() as tasks:

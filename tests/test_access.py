@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from urllib.parse import quote
 import pytest
 from itsdangerous import TimestampSigner
 from starlette.responses import PlainTextResponse
-from starlette.types import Message, Scope
+from starlette.types import ASGIApp, Message, Scope
 
 from backend.access import ALL_GUESSES, COOKIE, GUESS_SECONDS, GUESSES, AccessControl, Guesses
+from backend.app import create_app
 from tests.fake_ollama import FakeOllama
 from tests.raw_http import Answer, ask, shake_hands
 from tests.server import Client, make_settings, running
@@ -36,12 +38,31 @@ async def log_in(address: str, token: str = TOKEN, *lines: str, host: str = "") 
     return await ask(address, "/login", *form, *lines, "", body, method="POST", host=host)
 
 
+async def asked_by_hand(app: ASGIApp, path: str, *lines: str, client: str = "127.0.0.1") -> tuple[int, bytes]:
+    """The status and the body that an app gives to a client of any address, without a server; its own name where no line says another."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    named = {"host": "127.0.0.1", **{name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}}
+    scope: Scope = {
+        "type": "http", "method": "GET", "path": path, "query_string": b"", "scheme": "http",
+        "headers": [(name.encode(), value.encode()) for name, value in named.items()], "client": (client, 50_000), "server": ("127.0.0.1", 8765),
+    }  # fmt: skip
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent)
+
+
 def cookie_of(answer: Answer) -> str:
     return answer.headers["set-cookie"].partition(";")[0]
 
 
 async def test_without_the_token_nothing_but_the_login_page_is_there(address: str) -> None:
-    for path in ("/", "/js/app.js", "/readyz", "/modules/preact.mjs", "/nothing"):
+    for path in ("/", "/js/app.js", "/metrics", "/modules/preact.mjs", "/nothing"):
         answer = await ask(address, path)
         assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), path
         sent_on = await ask(address, path, HTML)
@@ -50,6 +71,18 @@ async def test_without_the_token_nothing_but_the_login_page_is_there(address: st
         assert (await ask(address, path)).status == 200, path
     assert (await shake_hands(address)).status == 401
     assert (await shake_hands(address, f"Origin: http://{address}")).status == 401
+
+
+async def test_whoever_asks_is_told_whether_the_server_is_ready_and_the_details_with_the_token_alone(address: str, tmp_path: Path) -> None:
+    with_token = f"Authorization: Bearer {TOKEN}"
+    for lines in ((), (HTML,), ("Authorization: Bearer wrong token here",), (f"Cookie: {COOKIE}=in",)):
+        answer = await ask(address, "/readyz", *lines)
+        assert (answer.status, answer.body) == (200, b"ready\n"), lines
+    assert json.loads((await ask(address, "/readyz", with_token)).body)["database"] == "ok"
+    unopened = make_settings(tmp_path, access_token=TOKEN)
+    assert await asked_by_hand(create_app(unopened), "/readyz") == (503, b"not ready\n")
+    status, body = await asked_by_hand(create_app(unopened), "/readyz", with_token)
+    assert (status, json.loads(body)) == (503, {"database": "failed", "model_backend": "none"})
 
 
 async def test_the_right_token_gives_a_cookie_that_opens_everything(address: str) -> None:
@@ -111,7 +144,7 @@ async def test_guesses_are_slowed_down_for_the_right_token_too(address: str) -> 
     for _ in range(GUESSES):
         assert (await log_in(address, "wrong")).status == 401
     assert (await log_in(address)).status == 429
-    assert (await ask(address, "/readyz", f"Authorization: Bearer {TOKEN}")).status == 401
+    assert (await ask(address, "/metrics", f"Authorization: Bearer {TOKEN}")).status == 401
 
 
 async def test_a_form_of_another_site_logs_nobody_in(address: str) -> None:
@@ -151,20 +184,9 @@ def test_guesses_are_counted_by_address_and_in_all_and_forgotten_in_time() -> No
     ],
 )
 async def test_who_is_served_without_a_token(token: str | None, client: str, host: str, status: int) -> None:
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    scope: Scope = {
-        "type": "http", "method": "GET", "path": "/", "query_string": b"", "scheme": "http",
-        "headers": [(b"host", host.encode())], "client": (client, 50_000), "server": ("127.0.0.1", 8765),
-    }  # fmt: skip
-    await AccessControl(PlainTextResponse("ok"), token=token)(scope, receive, send)
-    assert sent[0]["status"] == status
+    app = AccessControl(PlainTextResponse("ok"), token=token)
+    assert (await asked_by_hand(app, "/", f"Host: {host}", client=client))[0] == status
+    assert (await asked_by_hand(app, "/readyz", f"Host: {host}", client=client))[0] == 200
 
 
 async def test_behind_a_proxy_with_tls_the_login_and_the_socket_work(tmp_path: Path, fake: FakeOllama) -> None:

@@ -28,6 +28,7 @@ LAYERS: list[str] = [
     "backend.access",
     "backend.identity",
     "backend.security",
+    "backend.readiness",
     "backend.metrics",
     "backend.services",
     "backend.llm",

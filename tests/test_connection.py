@@ -19,6 +19,9 @@ from websockets.exceptions import ConnectionClosed
 from backend import hub as hubs
 from backend.__main__ import PING_SECONDS, Server, configure, listen
 from backend.app import create_app, frame_bytes
+from backend.connection import CLOSE_RESTART
+from backend.errors import StoreError
+from backend.services.chats import Chats
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.raw_http import unread_socket
@@ -189,6 +192,18 @@ async def until_tasks_are(count: int) -> None:
     async with asyncio.timeout(10):
         while len(asyncio.all_tasks()) > count:
             await asyncio.sleep(0.01)
+
+
+async def test_a_page_that_the_database_can_not_greet_is_asked_to_come_back(
+    address: str, no_leaks: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError("The database can't be reached.")
+
+    monkeypatch.setattr(Chats, "list_all", fail)
+    async with connect(f"ws://{address}/ws") as socket:
+        await socket.wait_closed()
+        assert socket.close_code == CLOSE_RESTART
 
 
 async def test_two_hundred_sockets_that_break_off_leave_nothing(address: str, client: Client, fake: FakeOllama, no_leaks: pytest.LogCaptureFixture) -> None:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backend.settings import PROJECT_FOLDER, Settings
+from tests.engines import free_port
+from tests.raw_http import ask
+
+pytestmark = pytest.mark.anyio
 
 PROJECT = Path(__file__).resolve().parent.parent
 PINNED = sorted(path.name for path in PROJECT.glob("requirements*.txt") if path.with_suffix(".in").exists())
 CHOSEN = sorted(path.name for path in PROJECT.glob("requirements*.in"))
 NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+needs_haproxy = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
 
 
 def requirements(file: str) -> list[str]:
@@ -107,7 +118,83 @@ def test_only_the_balancer_has_a_port_and_on_this_machine_alone() -> None:
     assert re.findall(r"^ +ports:\n +- (.+)$", text, re.MULTILINE) == ["127.0.0.1:${CLEANROOM_PORT:-8765}:8765"]
 
 
-@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_nobody_is_named_by_a_header_until_a_proxy_is() -> None:
+    page = (PROJECT / "docs/haproxy.cfg").read_text().partition("frontend page\n  ")[2].partition("\n\n")[0].split("\n  ")
+    assert 'http-request del-header "${CLEANROOM_IDENTITY_HEADER}" unless { src "${AUTH_PROXY_ADDRESS}" }' in page
+    text = (PROJECT / "docker-compose.scale.yml").read_text()
+    assert re.findall(r"\$\{(CLEANROOM_IDENTITY_HEADER|AUTH_PROXY_ADDRESS):-(.*)\}", text) == [
+        ("CLEANROOM_IDENTITY_HEADER", ""),
+        ("CLEANROOM_IDENTITY_HEADER", "X-Forwarded-User"),
+        ("AUTH_PROXY_ADDRESS", "0.0.0.0"),
+    ]
+
+
+@asynccontextmanager
+async def replica(name: bytes) -> AsyncIterator[asyncio.Server]:
+    """What repeats a request's head, after its own name."""
+
+    async def repeat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = name + await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+    async with await asyncio.start_server(repeat, "127.0.0.1") as server:
+        yield server
+
+
+@asynccontextmanager
+async def haproxy(folder: Path, *replicas: asyncio.Server, **variables: str) -> AsyncIterator[str]:
+    """HAProxy before replicas that run here; its address."""
+    port, text = free_port(), (PROJECT / "docs/haproxy.cfg").read_text().partition("frontend models")[0]
+    for number, server in enumerate(replicas, 1):
+        text = text.replace(f"replica-{number}:8765", f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    (folder / "haproxy.cfg").write_text(text.replace("bind :8765", f"bind 127.0.0.1:{port}"))
+    process = await asyncio.create_subprocess_exec(
+        "haproxy", "-f", folder / "haproxy.cfg", env={**os.environ, **variables}, stdout=DEVNULL, stderr=DEVNULL
+    )  # fmt: skip
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@needs_haproxy
+@pytest.mark.parametrize(("auth_proxy", "is_named"), [("", False), ("127.0.0.2", False), ("127.0.0.1", True), ("127.0.0.0/8", True)])
+async def test_haproxy_passes_a_name_on_from_the_auth_proxy_alone(tmp_path: Path, auth_proxy: str, is_named: bool) -> None:
+    lines = ("X-Forwarded-User: ann", "x-forwarded-user: ben", "X-Forwarded-For: 203.0.113.9")
+    named = {"AUTH_PROXY_ADDRESS": auth_proxy} if auth_proxy else {}
+    async with replica(b"one") as one, haproxy(tmp_path, one, **named) as address:
+        for path in ("/", "/ws"):
+            seen = (await asked_when_there(address, path, *lines)).lower()
+            assert (b"ann" in seen, b"ben" in seen) == (is_named, is_named)
+            assert re.findall(rb"x-forwarded-for: (.*)\r", seen) == [b"127.0.0.1"]
+
+
+@needs_haproxy
+async def test_haproxy_takes_a_pages_files_from_one_replica_and_from_the_next_when_that_is_gone(tmp_path: Path) -> None:
+    """While two versions serve, a page that is made of both would not start."""
+    async with replica(b"one") as one, replica(b"two") as two, haproxy(tmp_path, one, two) as address:
+
+        async def who(path: str) -> set[bytes]:
+            return {(await asked_when_there(address, path))[:3] for _ in range(4)}
+
+        assert (await who("/js/app.js"), await who("/ws")) == ({b"one"}, {b"one", b"two"})
+        one.close()
+        assert (await who("/js/app.js"), await who("/ws")) == ({b"two"}, {b"two"})
+
+
+async def asked_when_there(address: str, path: str, *lines: str) -> bytes:
+    """What is answered at an address, as soon as somebody listens there."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                return (await ask(address, path, *lines)).body
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.02)
+
+
+@needs_haproxy
 def test_haproxy_takes_the_configuration() -> None:
     checked = subprocess.run(["haproxy", "-c", "-f", PROJECT / "docs/haproxy.cfg"], capture_output=True, text=True, timeout=20)
     assert checked.returncode == 0, checked.stderr

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.errors import CleanroomError
-from backend.llm.agent import CallResult, Unfinished, WaitReason
+from backend.llm.agent import CallResult, Unfinished, Usage, WaitReason
 from backend.llm.backend import BoundModel
 from backend.llm.core.receipts import Receipt
 from backend.llm.core.registry import Registry, Tool
 from backend.llm.core.tool_injector import Exchange, Request, Round
 from backend.llm.core.working_state import CURRENT_STATE
 from backend.llm.wire import ToolCall
-from backend.protocol import TurnWaiting
+from backend.protocol import Channel, TurnWaiting
 from backend.services.approvals import Approvals, PausedTurn, new_call_id
 from backend.services.journal import Journal, Unit
 from backend.services.prompting import Prompting
@@ -36,6 +36,7 @@ class ModelTurn:
         *,
         record: TurnRecord,
         reply: StreamingReply,
+        usage: Usage,
         model: BoundModel,
         prompting: Prompting,
         sent: SentRequests,
@@ -52,6 +53,7 @@ class ModelTurn:
     ) -> None:
         self._record = record
         self._reply = reply
+        self._usage = usage
         self._model = model
         self._prompting = prompting
         self._sent = sent
@@ -90,10 +92,14 @@ class ModelTurn:
         self._journal.publish(TurnWaiting(chat_id=self._record.chat_id, turn_id=self._record.turn_id, reason=reason))
 
     async def text(self, piece: str) -> None:
-        await self._reply.append("content", piece)
+        await self._say("content", piece)
 
     async def thinking(self, piece: str) -> None:
-        await self._reply.append("thinking", piece)
+        await self._say("thinking", piece)
+
+    async def _say(self, channel: Channel, piece: str) -> None:
+        self._reply.host = self._usage.host
+        await self._reply.append(channel, piece)
 
     async def end_reply(self, *, precedes_calls: bool, calls: Sequence[ToolCall]) -> None:
         """The final reply is completed when the turn is settled."""

@@ -31,7 +31,7 @@ def iso(moment: datetime) -> str:
 
 
 def to_message(row: dict[str, Any]) -> Message:
-    """A row of `chat_messages` as the person gets it."""
+    """A row of `chat_messages` as the person gets it. The figures of a reply that streams again are those of its former run."""
     return Message(
         id=row["id"],
         chat_id=row["session_id"],
@@ -48,7 +48,7 @@ def to_message(row: dict[str, Any]) -> Message:
         card=json.loads(row["card"]) if row["card"] else None,
         thinking=row["thinking"] or None,
         model=row["model"],
-        metrics=json.loads(row["metrics"]) if row["metrics"] else None,
+        metrics=json.loads(row["metrics"]) if row["metrics"] and row["status"] != "streaming" else None,
         transaction_completed=row["transaction_id"] is not None,
         variant=Variant(index=row["variant"], count=row["variants"]) if row["variants"] else None,
     )

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from backend.logs import fields
-from backend.protocol import Channel, Message, MessageCompleted, MessageCreated, MessageDeleted, MessageDelta
+from backend.protocol import Channel, Message, MessageCompleted, MessageCreated, MessageDeleted, MessageDelta, MessageUpdated
 from backend.services.journal import Journal, Unit
 from backend.services.records import Clock, to_message
 from backend.services.tool_runs import TurnRecord
@@ -53,6 +53,7 @@ class StreamingReply:
         self._journal = journal
         self._clock = clock
         self.model: str | None = None
+        self.host: str | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -98,11 +99,18 @@ class StreamingReply:
         if self.message is None:
             await self._announce()
         assert self.message is not None
+        if self.host is not None and self.message.metrics != {"host": self.host}:
+            self._tell_host(self.message)
         text = self._texts[channel]
         delta = MessageDelta(chat_id=self._record.chat_id, message_id=self.message.id, channel=channel, offset=text.length, text=piece)
         text.append(piece)
         self._journal.publish(delta)
         self._is_saved = False
+
+    def _tell_host(self, message: Message) -> None:
+        """A reply under way has one figure: which model server writes it, where a balancer names it."""
+        self.message = message.model_copy(update={"content": self.content, "thinking": self.thinking, "metrics": {"host": self.host}})
+        self._journal.publish(MessageUpdated(chat_id=self._record.chat_id, message=self.message))
 
     def as_shown(self) -> Message | None:
         """The message with the text so far."""

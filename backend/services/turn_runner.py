@@ -138,6 +138,7 @@ class TurnRunner:
         return ModelTurn(
             record=turn.record,
             reply=reply,
+            usage=turn.usage,
             model=model,
             prompting=self._prompting,
             sent=self._sent,

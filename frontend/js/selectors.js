@@ -37,6 +37,9 @@ export function waitingFor({ turn, live }) {
   return turn?.waiting === "approval" ? null : turn?.waiting ?? null;
 }
 
+/** The model server that writes the reply under way, where a balancer names it. */
+export const hostOf = ({ live }) => Object.values(live).map(({ message }) => message.metrics?.host).find(Boolean);
+
 /** How a reply stands to the last turn: `last` is its own, `held` when a tool was used by hand since; null for others. */
 export function standingOf({ messages }, id) {
   const asked = messages.findLastIndex((message) => message.role === "user");

@@ -289,7 +289,7 @@ def test_a_key_in_a_long_draft_costs_little(open_page: OpenPage, lines: int, lin
 
 def test_a_model_that_falls_silent_is_told_and_stopped(open_page: OpenPage, site: Site) -> None:
     _, reply = held(site)
-    site.fake.script(reply)
+    site.fake.script([script.header("X-Served-By", "gpu-1"), reply])
     page = open_page("en-GB")
     start_chat(page, ENGLISH)
     page.clock.install()
@@ -297,7 +297,7 @@ def test_a_model_that_falls_silent_is_told_and_stopped(open_page: OpenPage, site
     expect(replies(page)).to_contain_text("Started")
     expect(page.locator("[data-turn]")).to_have_count(0)
     page.clock.fast_forward(11_000)
-    expect(page.locator("[data-turn=silent]")).to_contain_text("silent for a while")
+    expect(page.locator("[data-turn=silent]")).to_contain_text("The model on gpu-1 has been silent for a while")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("[data-turn]")).to_have_count(0)
     expect(replies(page)).to_contain_text("Started")

@@ -17,6 +17,7 @@ from backend.llm import agent
 from backend.services.records import Clock, iso
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
+from tests.replay import Replica, events_of
 from tests.server import Client, make_settings, rows, running
 from tests.store.test_database import held_by_another_program
 
@@ -256,6 +257,25 @@ async def test_a_balancer_is_told_the_chat_and_tells_the_host(client: Client, fa
     assert [(await client.messages(chat))[-1]["metrics"]["host"] for chat in (first, second)] == ["gpu-2", "gpu-2"]
     assert ended["status"] == "interrupted"
     assert "gpu-2 broke off" in ended["error"]["message"]
+
+
+async def test_the_host_is_known_while_the_reply_comes_also_when_another_one_goes_on_with_it(client: Client, fake: FakeOllama) -> None:
+    gate = asyncio.Event()
+    half = [script.header("X-Served-By", "gpu-1"), script.text("one "), script.reset()]
+    fake.script(half, [script.header("X-Served-By", "gpu-2"), script.text("two "), script.hold(gate), script.done()])
+    chat = await client.new_chat()
+    replica = Replica(await client.ok("chat.open", chat_id=chat))
+    await client.say(chat, "hi")
+    turn = (await client.ok("turn.continue", chat_id=chat))["turn_id"]
+    await client.event("message.delta", lambda event: event["text"] == "two ")
+    updated = [event["message"] for event in client.of("message.updated") if event["message"]["status"] == "streaming"]
+    assert [message.get("metrics") for message in updated] == [{"host": "gpu-1"}, None, {"host": "gpu-2"}]
+    for event in events_of(client, chat):
+        replica.apply(event)
+    assert replica.shown == Replica(await client.ok("chat.open", chat_id=chat)).shown
+    gate.set()
+    await client.finished(turn)
+    assert (await client.messages(chat))[-1]["metrics"]["host"] == "gpu-2"
 
 
 async def test_a_slow_first_word_is_announced(client: Client, fake: FakeOllama) -> None:

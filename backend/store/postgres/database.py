@@ -24,7 +24,7 @@ READERS = 4
 # Beside the readers: the writer, and a vacuum.
 CONNECTIONS = READERS + 2
 
-# Another process's doing; the same unit finds a new state when it runs again.
+# Another process's doing, a newer version's migration among it; the same unit finds a new state when it runs again.
 _PASSING = (asyncpg.UniqueViolationError, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.InvalidCachedStatementError)
 
 VACUUM_SECONDS = 3_600
@@ -104,10 +104,7 @@ class PostgresDatabase:
 
     async def _write(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
         async with self._writers_turn:
-            try:
-                result = await _transaction(pool, "BEGIN", work)
-            except _PASSING:
-                result = await _transaction(pool, "BEGIN", work)
+            result = await _transaction(pool, "BEGIN", work)
             if then is not None:
                 then(result)
             return result
@@ -122,6 +119,13 @@ class PostgresDatabase:
 
 
 async def _transaction(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+    try:
+        return await _attempt(pool, begin, work)
+    except _PASSING:
+        return await _attempt(pool, begin, work)
+
+
+async def _attempt(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]]) -> T:
     async with pool.connection() as held:
         driver: Any = held.raw_connection
         try:

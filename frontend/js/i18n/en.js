@@ -555,6 +555,7 @@ export default {
   "turn.model_busy": "Waiting for the model: it is busy with another chat",
   "turn.model_loading": "Waiting for the model: it is being loaded",
   "turn.silent": "The model has been silent for a while. Stop ends the reply and keeps its text.",
+  "turn.silentHost": "The model on {name} has been silent for a while. Stop ends the reply and keeps its text.",
   "turn.storage": "The reply can't be saved: the disk is full or the database is locked. Trying again…",
   "turn.working": "Waiting for the model…",
 

@@ -2,7 +2,7 @@
 
 import { useComputed } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { waitingFor } from "../selectors.js";
+import { hostOf, waitingFor } from "../selectors.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
 import { Icon } from "./icons.js";
@@ -127,8 +127,12 @@ function TurnState({ chat, chatId }) {
   const writing = useComputed(() => Object.values(chat.value.live).some(({ message }) => message.content || message.thinking)).value;
   const problem = useComputed(() => untoldProblem(chat.value)).value;
   const silent = useSilence(chat, running);
+  const host = useComputed(() => hostOf(chat.value)).value;
   const state = waiting || (silent && "silent") || (!writing && "working");
-  if (running && state) return html`<p class="working" data-turn=${state}><span class="pulse"></span>${t(`turn.${state}`)}</p>`;
+  if (running && state) {
+    const words = state === "silent" && host ? t("turn.silentHost", { name: host }) : t(`turn.${state}`);
+    return html`<p class="working" data-turn=${state}><span class="pulse"></span>${words}</p>`;
+  }
   return problem && html`<${TurnFailure} chatId=${chatId} error=${problem} retryable=${false} />`;
 }
 

@@ -13,7 +13,7 @@ from backend.errors import StoreError
 from backend.store.connection import Connection
 from backend.store.postgres.connection import numbered
 from backend.store.postgres.database import CONNECTIONS, READERS, PostgresDatabase
-from tests.engines import Postgres, postgres
+from tests.engines import Postgres, column, postgres
 from tests.store.conftest import add_chat, add_message, connected
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +100,17 @@ async def test_a_unit_that_another_replica_was_in_the_way_of_runs_again(database
     assert await database.write(insert_once, told.append) == "theirs"
     assert (runs, told) == (2, ["theirs"])
     await other.close()
+
+
+async def test_units_go_on_when_a_newer_version_adds_a_column(database: PostgresDatabase, postgres_url: str) -> None:
+    async def read_all(tx: Connection) -> list[str]:
+        return [name for row in await tx.fetch_all("SELECT * FROM chat_messages") for name in row]
+
+    await database.write(lambda tx: add_message(tx, "one"))
+    for name, run in (("read_on", database.read), ("written_on", database.write)):
+        assert name not in await run(read_all)
+        await column(postgres_url, f"ALTER TABLE chat_messages ADD COLUMN {name} TEXT")
+        assert name in await run(read_all)
 
 
 async def test_a_deleted_chats_rows_leave_the_tables(database: PostgresDatabase) -> None:
