@@ -102,10 +102,10 @@ class Client:
         self._socket = socket
         self._replies: dict[str, asyncio.Future[Json]] = {}
         self._news = asyncio.Condition()
+        self._is_over = False
         self.welcome: Json = {}
         self.events: list[Json] = []
         self._reader = asyncio.create_task(self._read())
-        self._reader.add_done_callback(self._ended)
 
     @classmethod
     @asynccontextmanager
@@ -177,30 +177,49 @@ class Client:
         """The UI channel as a newly opened page sees it."""
         return list((await self.ok("chat.open", chat_id=chat_id))["messages"])
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
-            await self._news.wait_for(condition)
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """This end of the connection."""
+        host, port = self._socket.local_address
+        return host, port
 
-    def _ended(self, reader: asyncio.Task[None]) -> None:
-        """The socket is closed: whoever waits for a reply has waited in vain."""
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what the server is to tell. Raises ConnectionError when the socket ends before that."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(lambda: condition() or self._is_over)
+        if not condition():
+            raise ConnectionError("the server closed the socket")
+
+    async def ended(self) -> None:
+        """Wait for the socket's end, at whichever side."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(lambda: self._is_over)
+
+    async def _read(self) -> None:
+        try:
+            async for text in self._socket:
+                async with self._news:
+                    self._take(json.loads(text))
+                    self._news.notify_all()
+        finally:
+            await self._end()
+
+    def _take(self, frame: Json) -> None:
+        if frame["type"] == "welcome":
+            self.welcome = frame
+        elif frame["type"] in ("ok", "error") and frame["ref"] in self._replies:
+            self._replies.pop(frame["ref"]).set_result(frame)
+        else:
+            self.events.append(frame)
+
+    async def _end(self) -> None:
+        """The socket is closed: whoever waits for something of it waits in vain."""
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(ConnectionError("the server closed the socket"))
-
-    async def _read(self) -> None:
-        async for text in self._socket:
-            frame = json.loads(text)
-            async with self._news:
-                if frame["type"] == "welcome":
-                    self.welcome = frame
-                elif frame["type"] in ("ok", "error"):
-                    if frame["ref"] in self._replies:
-                        self._replies.pop(frame["ref"]).set_result(frame)
-                    else:
-                        self.events.append(frame)
-                else:
-                    self.events.append(frame)
-                self._news.notify_all()
+        async with self._news:
+            self._is_over = True
+            self._news.notify_all()
 
 
 def rows(folder: Path, sql: str, *values: object) -> list[Json]:
