@@ -85,10 +85,9 @@ class Balancer:
         ways = [asyncio.create_task(self._pass_on(client[0], server[1])), asyncio.create_task(self._pass_on(server[0], client[1]))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # cut off: what was on its way is lost
             client[1].transport.abort()
             server[1].transport.abort()
-            raise
         finally:
             for way in ways:
                 way.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import uuid
@@ -18,6 +19,8 @@ Work = Callable[[], Awaitable[Json | None]]
 
 # Of the sends whose reply was lost, so many are given up: whether they were stored is not known then.
 GIVEN_UP = 0.1
+# Before a tab comes back.
+PAUSE_SECONDS = 0.02
 
 
 @dataclass
@@ -41,7 +44,11 @@ class Tab:
 
     async def follow_to(self, seq: int) -> Json:
         """What the tab shows once it has that event."""
-        while self.replica is None or self.replica.seq < seq:
+        return await self.until(lambda replica: replica.seq >= seq)
+
+    async def until(self, condition: Callable[[Replica], bool]) -> Json:
+        """What the tab shows once the condition holds."""
+        while self.replica is None or not condition(self.replica):
             await self._listen()
         return {part: value for part, value in self.replica.shown.items() if part != "chat"}
 
@@ -85,11 +92,15 @@ class Tab:
             return await work()
         except (ConnectionClosed, InvalidHandshake, OSError, EOFError):
             self.socket = None
+            await asyncio.sleep(PAUSE_SECONDS)
             return None
 
     async def _open(self) -> None:
         position = {"epoch": self.replica.epoch, "after_seq": self.replica.seq} if self.replica else {}
         opened = await self._ask({"type": "chat.open", "chat_id": self.chat_id, "limit": SNAPSHOT_LIMIT, **position})
+        if opened["type"] == "error":
+            await self.close()
+            raise ConnectionError(opened["message"])
         if opened["resumed"]:
             self.resumed += 1
         else:
