@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -117,6 +118,10 @@ class Server(Replica):
     @property
     def unsaid(self) -> int:
         return len(self._line._unsaid)
+
+    async def ask(self, *command: str) -> Any:
+        """What Redis answers."""
+        return await self._line.ask(*command)
 
     def die(self) -> None:
         """End as by `kill -9`: nothing more is said, no lease is let go."""
