@@ -15,7 +15,7 @@ from backend.replicas import leases, line
 from tests import fake_ollama as script
 from tests.balancer import Balancer
 from tests.engines import Postgres, Valkey, column
-from tests.fake_ollama import ChatRequest, FakeOllama
+from tests.fake_ollama import FakeOllama
 from tests.faults.cutting_proxy import CuttingProxy
 from tests.replay import SNAPSHOT_LIMIT, Replica, events_of
 from tests.replicas.conftest import REPLY, WORDS, Pair, send, slowly, text_of, two_servers
@@ -115,10 +115,8 @@ async def test_postgresql_restarted_in_mid_reply_costs_nothing(pair: Pair, fake:
 async def test_a_server_is_killed_that_streams_while_pages_send(tmp_path: Path, fake: FakeOllama, postgres_url: str, redis: Valkey) -> None:
     """`kill -9`, and a start anew; the pages' network breaks off all the time."""
 
-    def answer(request: ChatRequest) -> script.Script:
-        return slowly(0.05) if request.messages[-1]["content"] == "go" else script.reply("ok", pause_seconds=0.01)
-
-    fake.default = answer
+    never = asyncio.Event()
+    fake.default = lambda request: slowly(0.05, never) if request.messages[-1]["content"] == "go" else script.reply("ok", pause_seconds=0.01)
     variables = {"CLEANROOM_DATABASE_URL": postgres_url, "CLEANROOM_REDIS_URL": redis.url}
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(started(tmp_path, fake, **variables)) for _ in range(2)]
