@@ -170,5 +170,11 @@ async def send(client: Client, chat: str, text: str = "go") -> str:
     return str((await client.ok("message.send", chat_id=chat, client_id=uuid.uuid4().hex, text=text))["turn_id"])
 
 
+async def allow(client: Client, chat: str) -> None:
+    """Allow the call that waits for it."""
+    card = next(message["card"] for message in await client.messages(chat) if message.get("card", {}).get("approval"))
+    await client.ok("tool.answer", chat_id=chat, call_id=card["approval"]["call_id"], answer="allow")
+
+
 def text_of(messages: list[Json]) -> str:
     return str(messages[-1]["content"])

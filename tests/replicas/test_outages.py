@@ -18,7 +18,7 @@ from tests.engines import Postgres, Valkey, column
 from tests.fake_ollama import FakeOllama
 from tests.faults.cutting_proxy import CuttingProxy
 from tests.replay import SNAPSHOT_LIMIT, Replica, events_of
-from tests.replicas.conftest import REPLY, WORDS, Pair, send, slowly, text_of, two_servers
+from tests.replicas.conftest import REPLY, WORDS, Pair, allow, send, slowly, text_of, two_servers
 from tests.server import Client
 from tests.tab import Tab, quiet
 from tests.test_process import started
@@ -75,7 +75,11 @@ async def test_a_server_that_cannot_reach_redis_gives_its_chats_up_and_comes_bac
         cut_off = balancer.server_of(one)
         chat = await one.new_chat()
         await two.ok("chat.open", chat_id=chat)
-        fake.script([script.text(*WORDS), script.hang()], script.reply("Again."))
+        asking = await one.new_chat()
+        await one.ok("chat.update", chat_id=asking, approval="before")
+        fake.script(script.call("task_add", {"title": "Buy milk"}), [script.text(*WORDS), script.hang()], script.reply("Again."), script.reply("Noted."))
+        asked = await send(one, asking)
+        await one.event("turn.waiting")
         turn = await send(one, chat)
         await one.until(lambda: "".join(delta["text"] for delta in one.of("message.delta")) == REPLY)
         way.pause()
@@ -85,6 +89,8 @@ async def test_a_server_that_cannot_reach_redis_gives_its_chats_up_and_comes_bac
         await here.until(lambda replica: reply_of(replica) == (REPLY, "interrupted"))
         await two.say(chat, "and now?")
         await here.until(lambda replica: reply_of(replica) == ("Again.", "complete"))
+        await allow(two, asking)
+        assert (await two.finished(asked))["status"] == "complete"  # what waits for a person goes on
         way.go_on()
         there = page(cut_off, chat)
         await there.until(lambda replica: reply_of(replica) == ("Again.", "complete"))

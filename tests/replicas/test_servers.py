@@ -14,7 +14,7 @@ from tests.conftest import empty_database
 from tests.engines import Postgres, Valkey, column
 from tests.fake_ollama import FakeOllama
 from tests.replay import Replica, events_of, replayed
-from tests.replicas.conftest import REPLY, Pair, empty, send, slowly, text_of, two_servers
+from tests.replicas.conftest import REPLY, Pair, allow, empty, send, slowly, text_of, two_servers
 from tests.server import Client
 from tests.services.test_transactions import apply
 
@@ -160,8 +160,7 @@ async def test_a_call_is_allowed_at_the_other_server(pair: Pair, fake: FakeOllam
     fake.script(script.call("task_add", {"title": "Buy milk"}), script.reply("Noted."))
     turn = await send(one, chat)
     await one.event("turn.waiting", lambda event: event["reason"] == "approval")
-    card = next(message["card"] for message in await two.messages(chat) if message.get("card", {}).get("approval"))
-    await two.ok("tool.answer", chat_id=chat, call_id=card["approval"]["call_id"], answer="allow")
+    await allow(two, chat)
     assert (await two.finished(turn))["status"] == "complete"
     assert text_of(await one.messages(chat)) == "Noted."
 
