@@ -54,7 +54,8 @@ class Tab:
 
     async def close(self) -> None:
         if self.socket is not None:
-            await self.socket.close()
+            self.socket.transport.abort()  # a goodbye would wait behind the frames that nobody reads
+            await self.socket.wait_closed()
 
     async def _send(self, client_id: str) -> None:
         command = {"type": "message.send", "chat_id": self.chat_id, "client_id": client_id, "text": client_id}
