@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,9 @@ class Server(Replica):
     @property
     def unsaid(self) -> int:
         return len(self._line._unsaid)
+
+    def using(self, chat_id: str) -> AbstractContextManager[None]:
+        return self._leases.using(chat_id)
 
     async def ask(self, *command: str) -> Any:
         """What Redis answers."""

@@ -76,6 +76,7 @@ async def test_a_server_that_cannot_reach_redis_gives_its_chats_up_and_comes_bac
         chat = await one.new_chat()
         await two.ok("chat.open", chat_id=chat)
         asking = await one.new_chat()
+        await two.ok("chat.open", chat_id=asking)
         await one.ok("chat.update", chat_id=asking, approval="before")
         fake.script(script.call("task_add", {"title": "Buy milk"}), [script.text(*WORDS), script.hang()], script.reply("Again."), script.reply("Noted."))
         asked = await send(one, asking)
@@ -89,6 +90,8 @@ async def test_a_server_that_cannot_reach_redis_gives_its_chats_up_and_comes_bac
         await here.until(lambda replica: reply_of(replica) == (REPLY, "interrupted"))
         await two.say(chat, "and now?")
         await here.until(lambda replica: reply_of(replica) == ("Again.", "complete"))
+        async with Client.connect(balancer.server_of(two)) as newcomer:
+            assert [listed["id"] for listed in newcomer.welcome["chats"] if listed["turn_running"]] == [asking]
         await allow(two, asking)
         assert (await two.finished(asked))["status"] == "complete"  # what waits for a person goes on
         way.go_on()
