@@ -85,8 +85,10 @@ class _QuietServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's own, which waits a tenth of a second for its connections even when there are none."""
-        for listening in [*self.servers, *(sockets or [])]:
-            listening.close()
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
         try:

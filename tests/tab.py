@@ -126,7 +126,8 @@ class Tab:
     def _take_in(self, event: Json) -> None:
         if self.replica is None or "seq" not in event:
             return
-        first = event.get("first_seq", event["seq"])
+        seq: int = event["seq"]
+        first = event.get("first_seq", seq)
         assert first > self.replica.seq, f"what is known came again: {event}"
         if first > self.replica.seq + 1:
             self.gaps += 1
