@@ -13,7 +13,7 @@ from backend.errors import Unreachable
 from backend.hub import Outbox
 from backend.protocol import ChatDeleted, ChatOpen, Command, MessageDelta, TurnStarted, TurnStop
 from backend.replicas import leases
-from backend.replicas.line import events_key
+from backend.replicas.line import events_key, owner_key
 from backend.replicas.shared_log import STREAM_SECONDS
 from tests.engines import Valkey
 from tests.replicas.conftest import Server, Start
@@ -229,6 +229,21 @@ async def test_redis_may_lose_everything_and_an_owner_keeps_its_chats(redis: Val
     one.hub.publish(started())
     await until(lambda: one.unsaid == 0)
     assert await watch(two, after=one.hub.seq("a")) is not None
+
+
+async def test_a_chat_that_another_server_has_by_now_is_let_go_and_watched_there(start: Start) -> None:
+    one, two = await start(), await start()
+    await one.owns("a")
+    one.hub.publish(started())
+    here = await watch(one, after=one.hub.seq("a"))
+    assert here is not None
+    await until(lambda: one.unsaid == 0)
+    await two.ask("SET", owner_key("a"), two.id)
+    assert await two.owns("a")
+    two.hub.publish(started())
+    await until(lambda: one.deeds.forgotten == ["a"])
+    assert [frame["seq"] for frame in await taken(here, 2)][1:] == [two.hub.seq("a")]
+    assert not await one.owns("a")
 
 
 async def test_a_command_is_carried_out_where_its_chat_is(start: Start) -> None:
