@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ def postgres_template(postgres_server: Postgres) -> Postgres:
 @pytest.fixture
 def postgres_url(postgres_template: Postgres) -> Iterator[str]:
     """The URL of an empty PostgreSQL database of the newest schema."""
+    with empty_database(postgres_template) as url:
+        yield url
+
+
+@contextmanager
+def empty_database(postgres_template: Postgres) -> Iterator[str]:
     name = f"of_a_test_{next(_numbers)}"
     _administer(postgres_template, f"CREATE DATABASE {name} TEMPLATE migrated STRATEGY file_copy")
     yield postgres_template.url(name)

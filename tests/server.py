@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,8 +27,6 @@ Json = dict[str, Any]
 
 # Longer than anything here takes; a test that reaches it has failed.
 PATIENCE_SECONDS = 60
-# How long a server that is told to end waits for its connections.
-GRACEFUL_SECONDS = 1
 
 
 def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
@@ -60,6 +58,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     app = create_app(settings)
     listener = listen(settings)
     config = configure(app, settings)
+    config.timeout_graceful_shutdown = 1
     server = _QuietServer(config)
     async with app.router.lifespan_context(app):
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -84,6 +83,22 @@ class _QuietServer(uvicorn.Server):
         self.should_exit = True
         self._told.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As uvicorn's own, which waits a tenth of a second for its connections even when there are none."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or []:
+            listener.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while self.server_state.connections or self.server_state.tasks:
+                    await asyncio.sleep(0.005)
+        except TimeoutError:
+            for task in self.server_state.tasks:
+                task.cancel()
+
     def abort_connections(self) -> None:
         """Close what outlasted the time for a graceful end: on a busy machine a browser says goodbye late."""
         for connection in self.server_state.connections:
@@ -91,18 +106,6 @@ class _QuietServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         await self._told.wait()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GRACEFUL_SECONDS):
-                while self.server_state.connections or self.server_state.tasks:
-                    await asyncio.sleep(0.002)
-        for task in self.server_state.tasks:
-            task.cancel()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -116,10 +119,10 @@ class Client:
         self._socket = socket
         self._replies: dict[str, asyncio.Future[Json]] = {}
         self._news = asyncio.Condition()
+        self._is_over = False
         self.welcome: Json = {}
         self.events: list[Json] = []
         self._reader = asyncio.create_task(self._read())
-        self._reader.add_done_callback(self._ended)
 
     @classmethod
     @asynccontextmanager
@@ -191,30 +194,49 @@ class Client:
         """The UI channel as a newly opened page sees it."""
         return list((await self.ok("chat.open", chat_id=chat_id))["messages"])
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
-            await self._news.wait_for(condition)
+    @property
+    def local_address(self) -> tuple[str, int]:
+        """This end of the connection."""
+        host, port = self._socket.local_address
+        return host, port
 
-    def _ended(self, reader: asyncio.Task[None]) -> None:
-        """The socket is closed: whoever waits for a reply has waited in vain."""
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what the server is to tell. Raises ConnectionError when the socket ends before that."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(lambda: condition() or self._is_over)
+        if not condition():
+            raise ConnectionError("the server closed the socket")
+
+    async def ended(self) -> None:
+        """Wait for the socket's end, at whichever side."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(lambda: self._is_over)
+
+    async def _read(self) -> None:
+        try:
+            async for text in self._socket:
+                async with self._news:
+                    self._take(json.loads(text))
+                    self._news.notify_all()
+        finally:
+            await self._end()
+
+    def _take(self, frame: Json) -> None:
+        if frame["type"] == "welcome":
+            self.welcome = frame
+        elif frame["type"] in ("ok", "error") and frame["ref"] in self._replies:
+            self._replies.pop(frame["ref"]).set_result(frame)
+        else:
+            self.events.append(frame)
+
+    async def _end(self) -> None:
+        """The socket is closed: whoever waits for something of it waits in vain."""
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(ConnectionError("the server closed the socket"))
-
-    async def _read(self) -> None:
-        async for text in self._socket:
-            frame = json.loads(text)
-            async with self._news:
-                if frame["type"] == "welcome":
-                    self.welcome = frame
-                elif frame["type"] in ("ok", "error"):
-                    if frame["ref"] in self._replies:
-                        self._replies.pop(frame["ref"]).set_result(frame)
-                    else:
-                        self.events.append(frame)
-                else:
-                    self.events.append(frame)
-                self._news.notify_all()
+        async with self._news:
+            self._is_over = True
+            self._news.notify_all()
 
 
 def rows(folder: Path, sql: str, *values: object) -> list[Json]:

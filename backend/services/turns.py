@@ -250,11 +250,10 @@ class Turns:
         await turn.ended.wait()
 
     async def close(self) -> None:
-        """Interrupt every turn, keeping the text so far, and put aside those that wait; none starts afterwards."""
+        """End every turn as `interrupt` does; none starts afterwards."""
         self._is_closing = True
         self._runner.close()
-        cuts: dict[str, Cut] = {chat_id: "paused" if self._approvals.is_waiting(chat_id) else "interrupted" for chat_id in self._running}
-        await asyncio.gather(*(self.stop(chat_id, cut) for chat_id, cut in cuts.items()))
+        await self.interrupt()
 
     def lose(self, chat_id: str) -> None:
         """The chat is another process's: end its turn here without a word, at the model too."""
@@ -265,8 +264,9 @@ class Turns:
                 turn.task.cancel()
 
     async def interrupt(self) -> None:
-        """End every turn, keeping the text so far."""
-        await asyncio.gather(*(self.stop(chat_id, "interrupted") for chat_id in list(self._running)))
+        """End every turn, keeping the text so far; those that wait for a person are put aside, for whoever has the chat next."""
+        cuts: dict[str, Cut] = {chat_id: "paused" if self._approvals.is_waiting(chat_id) else "interrupted" for chat_id in self._running}
+        await asyncio.gather(*(self.stop(chat_id, cut) for chat_id, cut in cuts.items()))
 
     async def resume_paused(self, chat_id: str | None = None) -> None:
         """Take up the turns, or one chat's, that waited for a person when their process ended."""

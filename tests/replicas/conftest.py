@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -13,7 +17,16 @@ from backend.protocol import Command
 from backend.replicas import leases
 from backend.replicas.line import EPOCH
 from backend.replicas.replica import Replica
+from tests import fake_ollama as script
+from tests.balancer import Balancer
 from tests.engines import Valkey, valkey
+from tests.fake_ollama import FakeOllama
+from tests.server import Client, Json, make_settings, running
+
+Pair = tuple[Client, Client]
+
+WORDS = [f"word{number} " for number in range(40)]
+REPLY = "".join(WORDS)
 
 
 @pytest.fixture(scope="session")
@@ -25,10 +38,38 @@ def shared_valkey() -> Iterator[Valkey]:
 @pytest.fixture
 async def redis(shared_valkey: Valkey) -> Valkey:
     """Valkey, running and empty."""
-    async with Redis.from_url(shared_valkey.url) as client:
+    await empty(shared_valkey)
+    return shared_valkey
+
+
+async def empty(valkey: Valkey) -> None:
+    async with Redis.from_url(valkey.url) as client:
         await client.flushall()
         await client.set(EPOCH, "an epoch")  # or the first server would wait for the owners of before
-    return shared_valkey
+
+
+@pytest.fixture
+async def balancer(tmp_path: Path, fake: FakeOllama, postgres_url: str, redis: Valkey) -> AsyncIterator[Balancer]:
+    """A balancer before two whole servers."""
+    async with two_servers(tmp_path, fake, postgres_url, redis.url, redis.url) as balancer:
+        yield balancer
+
+
+@asynccontextmanager
+async def two_servers(folder: Path, fake: FakeOllama, postgres_url: str, *redis_urls: str) -> AsyncIterator[Balancer]:
+    async with AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(running(make_settings(folder, fake, database_url=postgres_url, redis_url=redis_url))) for redis_url in redis_urls
+        ]
+        yield await stack.enter_async_context(Balancer(*servers))
+
+
+@pytest.fixture
+async def pair(balancer: Balancer) -> AsyncIterator[Pair]:
+    """Two sockets, which the balancer brought to one server each."""
+    async with Client.connect(balancer.address) as one, Client.connect(balancer.address) as two:
+        assert balancer.server_of(one) != balancer.server_of(two)
+        yield one, two
 
 
 class Deeds:
@@ -81,6 +122,13 @@ class Server(Replica):
     def unsaid(self) -> int:
         return len(self._line._unsaid)
 
+    def using(self, chat_id: str) -> AbstractContextManager[None]:
+        return self._leases.using(chat_id)
+
+    async def redis_says(self, *command: str) -> Any:
+        """What Redis answers to a command."""
+        return await self._line.ask(*command)
+
     def die(self) -> None:
         """End as by `kill -9`: nothing more is said, no lease is let go."""
         for task in [*self._leases._tasks, *self._line._tasks, *self._router._serving]:
@@ -114,3 +162,24 @@ def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times of a fifth, so that a test can wait for a lease's end."""
     for name in ("LEASE_SECONDS", "FENCE_SECONDS", "HEARTBEAT_SECONDS", "SETTLING_SECONDS"):
         monkeypatch.setattr(leases, name, getattr(leases, name) / 5)
+
+
+def slowly(seconds: float, may_end: asyncio.Event | None = None) -> script.Script:
+    """A reply of forty words, which ends when it may."""
+    words = [[script.text(word), script.pause(seconds)] for word in WORDS]
+    return [words, script.hold(may_end) if may_end else [], script.done()]
+
+
+async def send(client: Client, chat: str, text: str = "go") -> str:
+    """Send a message; the id of its turn."""
+    return str((await client.ok("message.send", chat_id=chat, client_id=uuid.uuid4().hex, text=text))["turn_id"])
+
+
+async def allow(client: Client, chat: str) -> None:
+    """Allow the call that waits for it."""
+    card = next(message["card"] for message in await client.messages(chat) if message.get("card", {}).get("approval"))
+    await client.ok("tool.answer", chat_id=chat, call_id=card["approval"]["call_id"], answer="allow")
+
+
+def text_of(messages: list[Json]) -> str:
+    return str(messages[-1]["content"])
