@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
+import signal
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -11,8 +14,9 @@ import pytest
 
 from backend.errors import StoreError
 from backend.store.connection import Connection
+from backend.store.postgres import database as database_module
 from backend.store.postgres.connection import numbered
-from backend.store.postgres.database import CONNECTIONS, READERS, PostgresDatabase
+from backend.store.postgres.database import CONNECTIONS, READERS, SETTINGS, PostgresDatabase
 from tests.engines import Postgres, postgres
 from tests.store.conftest import add_chat, add_message, connected
 
@@ -70,15 +74,61 @@ async def test_200_cancelled_callers_leave_the_pool_whole(database: PostgresData
         await asyncio.sleep(chance.random() * 0.004)
         caller.cancel()
         await asyncio.wait([caller])
+    assert await messages_by_all_readers(database) == [len(told)] * READERS
+    assert await database.read(lambda tx: tx.fetch_value("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()")) <= CONNECTIONS
+
+
+async def messages_by_all_readers(database: PostgresDatabase) -> list[int]:
+    """What each of them counts, all at the same time: none is lost."""
     together = asyncio.Barrier(READERS)
 
-    async def wait(tx: Connection) -> int:
+    async def count(tx: Connection) -> int:
         await together.wait()
         return int(await tx.fetch_value("SELECT COUNT(*) FROM chat_messages"))
 
     async with asyncio.timeout(10):
-        assert await asyncio.gather(*(database.read(wait) for _ in range(READERS))) == [len(told)] * READERS
-    assert await database.read(lambda tx: tx.fetch_value("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()")) <= CONNECTIONS
+        return await asyncio.gather(*(database.read(count) for _ in range(READERS)))
+
+
+async def test_what_takes_too_long_is_ended_and_leaves_the_pool_whole(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, limit in (("statement_timeout", "200ms"), ("lock_timeout", "50ms"), ("idle_in_transaction_session_timeout", "50ms")):
+        monkeypatch.setitem(SETTINGS, setting, limit)
+    monkeypatch.setattr(database_module, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(database_module, "MARGIN_SECONDS", 0.1)
+    other = await asyncpg.connect(postgres_url)
+
+    async def sleep(tx: Connection) -> None:
+        await tx.execute("SELECT pg_sleep(60)")
+
+    async def idle(tx: Connection) -> None:
+        pid = await tx.fetch_value("SELECT pg_backend_pid()")
+        while await other.fetchval("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = $1", pid):
+            await asyncio.sleep(0.01)
+
+    async def stop(tx: Connection) -> None:
+        """As a network does that lets nothing through."""
+        stopped.append(await tx.fetch_value("SELECT pg_backend_pid()"))
+        os.kill(stopped[0], signal.SIGSTOP)
+        await tx.fetch_value("SELECT 1")
+
+    stopped: list[int] = []
+    async with connected(PostgresDatabase(postgres_url)) as database:
+        for unit in (database.read(sleep), database.write(sleep)):
+            with pytest.raises(StoreError, match="took too long to answer"):
+                await unit
+        async with other.transaction():
+            await other.execute("UPDATE chats SET title = 'theirs'")
+            with pytest.raises(StoreError, match="held by another program"):
+                await database.write(lambda tx: tx.execute("UPDATE chats SET title = 'ours'"))
+        for unit in (database.read(idle), database.write(idle)):
+            with pytest.raises(StoreError, match="can't be reached"):
+                await unit
+        with pytest.raises(StoreError, match="did not answer in time"):
+            await database.read(stop)
+        os.kill(stopped[0], signal.SIGCONT)
+        await database.write(lambda tx: add_message(tx, "after"))
+        assert await messages_by_all_readers(database) == [1] * READERS
+    await other.close()
 
 
 async def test_a_unit_that_another_replica_was_in_the_way_of_runs_again(database: PostgresDatabase, postgres_url: str) -> None:
@@ -111,7 +161,9 @@ async def test_a_deleted_chats_rows_leave_the_tables(database: PostgresDatabase)
             await asyncio.sleep(0.05)
 
 
-async def test_after_the_server_was_restarted_the_next_unit_works() -> None:
+async def test_after_the_server_was_restarted_the_next_unit_works(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has a line for it when it goes and one when it is back."""
+    caplog.set_level(logging.WARNING)
     with postgres() as server:
         database = PostgresDatabase(server.url("postgres"))
         await database.connect()
@@ -121,6 +173,7 @@ async def test_after_the_server_was_restarted_the_next_unit_works() -> None:
         await database.write(lambda tx: add_message(tx, "after"))
         assert await contents(database) == ["after"]
         await database.disconnect()
+    assert [record.message for record in caplog.records] == ["PostgreSQL is away", "PostgreSQL is back"]
 
 
 async def _fail_while_down(database: PostgresDatabase, server: Postgres) -> None:
