@@ -80,6 +80,11 @@ def _version_of(connection: sqlalchemy.Connection, name: str) -> str:
         return schema.EMPTY
     mark = connection.exec_driver_sql("SELECT obj_description(to_regclass('chats'), 'pg_class')").scalar()
     if "alembic_version" not in tables or mark != schema.POSTGRES_MARK:
+        if schema.OLDER_TABLES.keys() & tables:
+            raise StoreError(
+                f"{name} has tables of the older program, which are taken over from a SQLite file only; "
+                "set CLEANROOM_DATABASE_URL to that file or to an empty database."
+            )
         raise StoreError(f"{name} belongs to another program; set CLEANROOM_DATABASE_URL to an empty one.")
     if schema.UNFINISHED_MOVE in tables:
         raise schema.unfinished_move(name)

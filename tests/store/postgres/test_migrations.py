@@ -38,7 +38,8 @@ async def test_an_id_is_never_given_again(empty_url: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("CREATE TABLE articles (id INTEGER)", "belongs to another program"),
+        ("CREATE TABLE articles (id INTEGER)", "belongs to another program; set CLEANROOM_DATABASE_URL to an empty one"),
+        ("CREATE TABLE chat_messages (id INTEGER)", "of the older program, .* set CLEANROOM_DATABASE_URL to that file or to an empty database"),
         ("CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('0003')", "belongs to another program"),
     ],
 )
