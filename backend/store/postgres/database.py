@@ -38,8 +38,10 @@ READERS = 4
 # Beside the readers: the writer, and a vacuum.
 CONNECTIONS = READERS + 2
 
-# Another process's doing; the same unit finds a new state when it runs again.
+# Another process's doing: the same unit finds a new state when it runs again. An upgrade that ends may be in its way twice,
+# by a lock and by a statement that was prepared for the tables of before.
 _PASSING = (asyncpg.UniqueViolationError, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.InvalidCachedStatementError)
+ATTEMPTS = 3
 
 VACUUM_SECONDS = 3_600
 
@@ -131,17 +133,11 @@ class PostgresDatabase:
     async def _read(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]]) -> T:
         begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '{READ_SECONDS}s'"
         async with self._readers:
-            try:
-                return await _transaction(pool, begin, work, READ_SECONDS + MARGIN_SECONDS)
-            except asyncpg.InvalidCachedStatementError:  # another process has changed the tables; the driver plans anew
-                return await _transaction(pool, begin, work, READ_SECONDS + MARGIN_SECONDS)
+            return await _attempted(lambda: _transaction(pool, begin, work, READ_SECONDS + MARGIN_SECONDS))
 
     async def _write(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
         async with self._writers_turn:
-            try:
-                result = await _transaction(pool, "BEGIN", work)
-            except _PASSING:
-                result = await _transaction(pool, "BEGIN", work)
+            result = await _attempted(lambda: _transaction(pool, "BEGIN", work))
             if then is not None:
                 then(result)
             return result
@@ -153,6 +149,13 @@ class PostgresDatabase:
                 async with pool.connection() as held:
                     await held.raw_connection.execute("SET statement_timeout = 0")
                     await held.raw_connection.execute(f"VACUUM (SKIP_LOCKED) {', '.join(schema.TABLES)}", timeout=VACUUM_SECONDS)
+
+
+async def _attempted(transaction: Callable[[], Awaitable[T]]) -> T:
+    for _ in range(ATTEMPTS - 1):
+        with suppress(*_PASSING):
+            return await transaction()
+    return await transaction()
 
 
 async def _transaction(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]], answer_seconds: float | None = None) -> T:
