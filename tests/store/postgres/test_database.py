@@ -17,6 +17,7 @@ from backend.store.connection import Connection
 from backend.store.postgres import database as database_module
 from backend.store.postgres.connection import numbered
 from backend.store.postgres.database import CONNECTIONS, READERS, SETTINGS, PostgresDatabase
+from backend.store.postgres.server import IDLE_SECONDS, LOCK_SECONDS
 from tests.engines import Postgres, postgres
 from tests.store.conftest import add_chat, add_message, connected
 
@@ -91,19 +92,9 @@ async def messages_by_all_readers(database: PostgresDatabase) -> list[int]:
 
 
 async def test_what_takes_too_long_is_ended_and_leaves_the_pool_whole(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for setting, limit in (("statement_timeout", "200ms"), ("lock_timeout", "50ms"), ("idle_in_transaction_session_timeout", "50ms")):
-        monkeypatch.setitem(SETTINGS, setting, limit)
-    monkeypatch.setattr(database_module, "READ_SECONDS", 0.1)
-    monkeypatch.setattr(database_module, "MARGIN_SECONDS", 0.1)
+    monkeypatch.setitem(SETTINGS, "lock_timeout", "50ms")
     other = await asyncpg.connect(postgres_url)
-
-    async def sleep(tx: Connection) -> None:
-        await tx.execute("SELECT pg_sleep(60)")
-
-    async def idle(tx: Connection) -> None:
-        pid = await tx.fetch_value("SELECT pg_backend_pid()")
-        while await other.fetchval("SELECT COUNT(*) FROM pg_stat_activity WHERE pid = $1", pid):
-            await asyncio.sleep(0.01)
+    stopped: list[int] = []
 
     async def stop(tx: Connection) -> None:
         """As a network does that lets nothing through."""
@@ -111,24 +102,48 @@ async def test_what_takes_too_long_is_ended_and_leaves_the_pool_whole(postgres_u
         os.kill(stopped[0], signal.SIGSTOP)
         await tx.fetch_value("SELECT 1")
 
-    stopped: list[int] = []
     async with connected(PostgresDatabase(postgres_url)) as database:
-        for unit in (database.read(sleep), database.write(sleep)):
-            with pytest.raises(StoreError, match="took too long to answer"):
-                await unit
         async with other.transaction():
             await other.execute("UPDATE chats SET title = 'theirs'")
             with pytest.raises(StoreError, match="held by another program"):
                 await database.write(lambda tx: tx.execute("UPDATE chats SET title = 'ours'"))
-        for unit in (database.read(idle), database.write(idle)):
-            with pytest.raises(StoreError, match="can't be reached"):
-                await unit
-        with pytest.raises(StoreError, match="did not answer in time"):
-            await database.read(stop)
+        with monkeypatch.context() as impatient:
+            impatient.setattr(database_module, "READ_SECONDS", 0.1)
+            with pytest.raises(StoreError, match="took too long to answer"):
+                await database.read(lambda tx: tx.fetch_value("SELECT pg_sleep(60)"))
+            impatient.setattr(database_module, "MARGIN_SECONDS", 0.2)
+            with pytest.raises(StoreError, match="did not answer in time"):
+                await database.read(stop)
         os.kill(stopped[0], signal.SIGCONT)
         await database.write(lambda tx: add_message(tx, "after"))
         assert await messages_by_all_readers(database) == [1] * READERS
     await other.close()
+
+
+async def test_a_replica_that_hangs_loses_its_locks_before_others_give_up(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def hang(tx: Connection) -> None:
+        await tx.execute("UPDATE chats SET title = 'theirs'")
+        hangs.set()
+        await goes_on.wait()
+
+    assert IDLE_SECONDS < LOCK_SECONDS
+    with monkeypatch.context() as impatient:
+        impatient.setitem(SETTINGS, "idle_in_transaction_session_timeout", "50ms")
+        hung, other = PostgresDatabase(postgres_url), PostgresDatabase(postgres_url)
+        await hung.connect()
+        await hung.write(add_chat)
+        hanging = asyncio.create_task(hung.write(hang))
+        await hangs.wait()
+    await other.connect()
+    assert await other.write(lambda tx: tx.execute("UPDATE chats SET title = 'ours'")) == 1
+    goes_on.set()
+    with pytest.raises(StoreError, match="can't be reached"):
+        await hanging
+    assert await hung.read(lambda tx: tx.fetch_value("SELECT title FROM chats")) == "ours"
+    await hung.disconnect()
+    await other.disconnect()
 
 
 async def test_a_unit_that_another_replica_was_in_the_way_of_runs_again(database: PostgresDatabase, postgres_url: str) -> None:
