@@ -16,8 +16,8 @@ from backend.errors import StoreError
 from backend.store.connection import Connection
 from backend.store.postgres import database as database_module
 from backend.store.postgres.connection import numbered
-from backend.store.postgres.database import CONNECTIONS, READERS, SETTINGS, PostgresDatabase
-from backend.store.postgres.server import IDLE_SECONDS, LOCK_SECONDS
+from backend.store.postgres.database import CONNECTIONS, READERS, PostgresDatabase
+from backend.store.postgres.server import IDLE_SECONDS, LOCK_SECONDS, SETTINGS
 from tests.engines import Postgres, postgres
 from tests.store.conftest import add_chat, add_message, connected
 
