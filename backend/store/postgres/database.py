@@ -97,9 +97,10 @@ class PostgresDatabase:
 
     async def _open(self) -> None:
         await migrate(self._url)
+        logging.getLogger("asyncpg.pool").addFilter(_is_news)
         pool = databases.Database(
             self._url,
-            min_size=0,  # to keep more, the pool would connect by itself, and log each time that it can't
+            min_size=1,  # by which a move sees that a server runs
             max_size=CONNECTIONS,
             timeout=CONNECT_SECONDS,
             command_timeout=STATEMENT_SECONDS + MARGIN_SECONDS,
@@ -149,6 +150,11 @@ class PostgresDatabase:
                 async with pool.connection() as held:
                     await held.raw_connection.execute("SET statement_timeout = 0")
                     await held.raw_connection.execute(f"VACUUM (SKIP_LOCKED) {', '.join(schema.TABLES)}", timeout=VACUUM_SECONDS)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that the pool could not connect once more: that the server is away is said once (`_notice`)."""
+    return "retrying" not in record.msg
 
 
 async def _attempted(transaction: Callable[[], Awaitable[T]]) -> T:
