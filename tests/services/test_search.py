@@ -161,7 +161,9 @@ async def test_one_chats_hits_are_not_crowded_out_by_the_others(either: Units, m
     await fill(either, "fern", chat="old")
     await fill(either, *["fern"] * 20, chat="new")
     assert [hit.chat_id for hit in await look(either, "fern", "old")] == ["old"]
-    assert [hit.message_id for hit in await look(either, "fern")] == [21, 20, 19, 18, 17]
+    for recent in (0, 3, 10):  # fewer and more than are weighed
+        monkeypatch.setattr(postgres_search, "RECENT_MESSAGES", recent)
+        assert [hit.message_id for hit in await look(either, "fern")] == [21, 20, 19, 18, 17]
 
 
 async def test_a_query_means_the_same_on_each_engine(either: Units) -> None:

@@ -18,6 +18,8 @@ MAX_WEIGHED = 200
 # The index knows which words a message has, not in what order: for words in a row the newest with all of them are read.
 MAX_READ = 10_000
 READ_CHARACTERS = 100_000
+# A common word's newest messages are looked for here first: all of its messages may be a million.
+RECENT_MESSAGES = 20_000
 MIN_BEGINNING = 2
 
 _FOLDED = f"replace(lower(left(content, {READ_CHARACTERS})), 'ё', 'е')"
@@ -80,13 +82,15 @@ def terms_of(query: str) -> list[Term]:
     return list(dict.fromkeys(terms))[:MAX_WORDS]
 
 
-async def matching(tx: Connection, terms: Sequence[Term], operator: str, condition: str, values: dict[str, Any], limit: int) -> list[dict[str, Any]]:
+async def matching(
+    tx: Connection, terms: Sequence[Term], operator: str, condition: str, values: dict[str, Any], limit: int, *, is_one_chat: bool
+) -> list[dict[str, Any]]:
     """The messages with all of the terms (`&&`) or any (`||`) that meet the condition, best first, with their chat's title."""
     expressions = [term.expression(number) for number, term in enumerate(terms)]
     met = " + ".join(f"(words @@ {expression})::int" for expression in expressions)
     numbered = list(enumerate(terms))
     groups = [numbered] if operator == "&&" else [[pair for pair in numbered if not pair[1].is_phrase], *([pair] for pair in numbered if pair[1].is_phrase)]
-    found = " UNION ".join(f"({_newest(group, operator, condition)})" for group in groups if group)
+    found = " UNION ".join(f"({_newest(group, operator, condition, is_one_chat)})" for group in groups if group)
     return await tx.fetch_all(
         f"""
         WITH asked AS MATERIALIZED (SELECT {f" {operator} ".join(expressions)} AS query),
@@ -99,19 +103,25 @@ async def matching(tx: Connection, terms: Sequence[Term], operator: str, conditi
         {
             **values,
             **{name: value for number, term in numbered for name, value in term.values(number).items()},
-            "read": MAX_READ,
             "weighed": MAX_WEIGHED,
             "limit": limit,
         },
     )
 
 
-def _newest(terms: Sequence[tuple[int, Term]], operator: str, condition: str) -> str:
+def _newest(terms: Sequence[tuple[int, Term]], operator: str, condition: str, is_one_chat: bool) -> str:
     """A SELECT of the ids to weigh. What the index finds is materialized: the planner would rather read all messages, newest first."""
     query = f" {operator} ".join(term.candidates(number) for number, term in terms)
     checks = " AND ".join(term.check(number) for number, term in terms)
+    most = MAX_READ if any(term.is_phrase for _, term in terms) else MAX_WEIGHED
+    whole = f"SELECT id FROM chat_messages WHERE {_INDEXED} AND message_words(content) @@ (SELECT {query}) AND {condition}"
+    recent = f"{whole} AND {'FALSE' if is_one_chat else f'id > (SELECT MAX(id) FROM chat_messages) - {RECENT_MESSAGES}'}"
     return f"""
-        WITH found AS MATERIALIZED (SELECT id FROM chat_messages WHERE {_INDEXED} AND message_words(content) @@ (SELECT {query}) AND {condition}),
-        candidates AS MATERIALIZED (SELECT id FROM found ORDER BY id DESC LIMIT :read)
+        WITH recent AS MATERIALIZED ({recent}),
+        found AS MATERIALIZED (
+            SELECT id FROM recent WHERE (SELECT COUNT(*) FROM recent) >= {most}
+            UNION ALL {whole} AND (SELECT COUNT(*) FROM recent) < {most}
+        ),
+        candidates AS MATERIALIZED (SELECT id FROM found ORDER BY id DESC LIMIT {most})
         SELECT id FROM candidates JOIN chat_messages USING (id) WHERE {checks} ORDER BY id DESC LIMIT :weighed
     """
