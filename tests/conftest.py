@@ -76,6 +76,12 @@ def empty_database(postgres_template: Postgres) -> Iterator[str]:
     _administer(postgres_template, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A database of each engine."""
+    return f"sqlite:///{tmp_path / 'cleanroom.db'}" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
 def _administer(server: Postgres, statement: str) -> None:
     _run_beside(server.administer(statement))
 

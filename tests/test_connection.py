@@ -26,7 +26,8 @@ from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.raw_http import unread_socket
 from tests.replay import drop
-from tests.server import Client, Json, make_settings, rows, running
+from tests.server import Client, Json, make_settings, running
+from tests.services.test_archives import gpt, gpt_node
 from tests.test_protocol import BAD_FRAMES, COMMAND_LIKE, JSON
 
 pytestmark = pytest.mark.anyio
@@ -146,18 +147,33 @@ async def test_numbers_that_no_database_holds(client: Client, number: int) -> No
     await client.refused("invalid", "chat.history", chat_id=chat, before_id=number)
 
 
-async def test_dirty_text_is_cleaned_and_can_be_replayed(address: str, client: Client, fake: FakeOllama, tmp_path: Path) -> None:
-    """F05, F06: NUL and lone surrogates from a client and from the model, in a message, a title and an argument."""
+async def test_dirty_text_is_cleaned_and_can_be_replayed(tmp_path: Path, fake: FakeOllama, database_url: str) -> None:
+    """F05, F06: NUL and lone surrogates on every way that text comes in by; what is stored is the same on both engines."""
     dirty, clean = "a\0b\ud83d😀\u202e", "a\ufffdb\ufffd😀\u202e"
-    fake.script(script.lone_surrogate())
-    chat = await client.new_chat(title=f"t{dirty}")
-    await client.say(chat, dirty)
-    await client.press(chat, "task_add", title=dirty)
-    async with Client.connect(address) as other:
-        opened = await other.ok("chat.open", chat_id=chat)
+    calls = {"note_save": {"title": dirty, "content": dirty}, "system_prompt_draft": {"content": dirty}}
+    async with running(make_settings(tmp_path, fake, database_url=database_url)) as address, Client.connect(address) as client:
+        chat = await client.new_chat(title=f"t{dirty}")
+        fake.script(script.lone_surrogate())
+        await client.say(chat, dirty)
+        for tool, arguments in calls.items():
+            await client.press(chat, tool, **arguments)
+            call = {"message": {"content": "", "thinking": dirty, "tool_calls": [script.tool_call(tool, arguments)]}}
+            fake.script([script.raw(json.dumps(call).encode() + b"\n"), script.done()], script.reply("done"))
+            assert (await client.say(chat, "again"))["status"] == "complete"
+        await client.press(chat, "data_query", sql="SELECT 'q' || char(0) AS nul, CAST(x'eda0bd' AS TEXT) AS half")
+        archive = json.dumps([gpt(gpt_node("a", "root", "user", dirty), title=dirty)])
+        imported = (await client.ok("chat.import", content=archive))["chat"]
+        async with Client.connect(address) as other:
+            opened = await other.ok("chat.open", chat_id=chat)
+            taken = await other.ok("chat.open", chat_id=imported["id"])
+        found = (await client.ok("chat.search", query=dirty))["hits"]
     assert (opened["chat"]["title"], opened["messages"][0]["content"]) == (f"t{clean}", clean)
-    assert rows(tmp_path, "SELECT title FROM tasks") == [{"title": clean}]
-    assert "\ufffd" in opened["messages"][1]["content"]
+    assert opened["messages"][1]["content"] == "a\ufffdb\ufffd"
+    told = json.dumps(opened["messages"], ensure_ascii=False)
+    assert told.count(clean) == 7 and "\\ud83d" not in told
+    assert opened["messages"][-2]["card"]["rows"] == [["q\0", "\ufffd" * 3]]  # within a card's JSON
+    assert (taken["chat"]["title"], taken["messages"][0]["content"]) == (clean, clean)
+    assert {hit["chat_id"] for hit in found} == {chat, imported["id"]}
     assert clean.encode() in fake.requests[0].raw or json.dumps(clean)[1:-1].encode() in fake.requests[0].raw
 
 

@@ -63,14 +63,18 @@ class StreamingReply:
 
     async def save_on(self) -> None:
         """Save what has grown about once a second, until cancelled: by the clock, since a model may fall silent."""
+        is_failing = False
         while True:
             await asyncio.sleep(SAVE_SECONDS)
             if not self._is_saved:
                 try:
                     await self._journal.write(self._save)
+                    is_failing = False
                 except Exception:  # a full disk may have room again in a second; the turn's end waits until it has
                     self._is_saved = False
-                    logger.exception("reply could not be saved", extra=fields(chat_id=self._record.chat_id))
+                    if not is_failing:
+                        is_failing = True
+                        logger.exception("reply could not be saved", extra=fields(chat_id=self._record.chat_id))
 
     @property
     def begun(self) -> str:

@@ -60,10 +60,10 @@ async def _search_postgres(tx: Connection, owner: str, query: str, session_id: s
     terms = postgres.terms_of(query)
     condition = "session_id = :session_id" if session_id else "session_id IN (SELECT id FROM chats WHERE owner = :owner)"
     values = {"session_id": session_id} if session_id else {"owner": owner}
-    rows = await postgres.matching(tx, terms, "&&", condition, values, limit) if terms else []
+    rows = await postgres.matching(tx, terms, "&&", condition, values, limit, is_one_chat=session_id is not None) if terms else []
     if len(terms) > 1 and len(rows) < limit:
         known = {row["id"] for row in rows}
-        others = await postgres.matching(tx, terms, "||", condition, values, limit)
+        others = await postgres.matching(tx, terms, "||", condition, values, limit, is_one_chat=session_id is not None)
         rows += [row for row in others if row["id"] not in known][: limit - len(rows)]
     beginnings = tuple(term.words[-1] for term in terms if term.is_typed)
     return [

@@ -54,7 +54,7 @@ async def _search_postgres(tx: Connection, session_id: str, query: str, limit: i
     if not terms:
         return []
     condition = f"session_id = :session_id AND hidden = 0 AND id NOT IN ({_UNANSWERED})"
-    rows = await matching(tx, terms, "||", condition, {"session_id": session_id}, limit)
+    rows = await matching(tx, terms, "||", condition, {"session_id": session_id}, limit, is_one_chat=True)
     return [Hit(row["id"], row["role"], row["created_at"], snippet(row["content"], forms_in(row["content"], terms))) for row in rows]
 
 

@@ -15,7 +15,10 @@ from backend.store import chat_search
 from backend.store.chat_search import ChatHit
 from backend.store.connection import Connection
 from backend.store.database import Database
+from backend.store.engines import database_at
 from backend.store.migrate import migrate
+from backend.store.postgres import search as postgres_search
+from backend.store.units import Units
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.server import Client, Json
@@ -68,13 +71,17 @@ async def test_messages_with_all_words_come_before_those_with_some(client: Clien
     assert len(found) == 3
 
 
-@pytest.mark.parametrize("query", ["shipm", "shipment", "Shipments", "ship", "отч", "отчеты", "ОТЧЁТ", '"late shipm', '"late shipments"', "SHIPMENT отчёта"])
+FOUND = ["shipm", "shipment", "Shipments", "ship", "отч", "отчеты", "ОТЧЁТ", '"late shipm', '"late shipments"', '"SHIPMENTS - ОТЧЕТЫ"', "SHIPMENT отчёта"]
+NOT_FOUND = ["shipm ", '"shipments late"', '"late shipm"', '"ate shipments"', "s", "xyz", "отч."]
+
+
+@pytest.mark.parametrize("query", FOUND)
 async def test_words_are_found_in_any_form_and_while_they_are_typed(client: Client, fake: FakeOllama, query: str) -> None:
     await tell(client, fake, "The late shipments: отчёты")
     assert len(await search(client, query)) == 1
 
 
-@pytest.mark.parametrize("query", ["shipm ", '"shipments late"', '"late shipm"', "s", "xyz", "отч."])
+@pytest.mark.parametrize("query", NOT_FOUND)
 async def test_what_was_not_said_is_not_found(client: Client, fake: FakeOllama, query: str) -> None:
     await tell(client, fake, "The late shipments: отчёты")
     assert await search(client, query) == []
@@ -113,18 +120,17 @@ async def test_a_deleted_chat_is_found_no_more(client: Client, fake: FakeOllama)
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    path = tmp_path / "search.db"
-    migrate(path)
-    database = Database(f"sqlite:///{path}")
+async def either(database_url: str) -> AsyncIterator[Units]:
+    """The same on each engine."""
+    database = database_at(database_url)
     await database.connect()
     yield database
     await database.disconnect()
 
 
-async def fill(database: Database, *contents: str, chat: str = "c") -> None:
+async def fill(database: Units, *contents: str, chat: str = "c") -> None:
     async def add(tx: Connection) -> None:
-        await tx.execute("INSERT OR IGNORE INTO chats (id, title, created_at, updated_at) VALUES (:chat, '', '', '')", {"chat": chat})
+        await tx.execute("INSERT INTO chats (id, title, created_at, updated_at) VALUES (:chat, '', '', '') ON CONFLICT DO NOTHING", {"chat": chat})
         for content in contents:
             await tx.execute(
                 "INSERT INTO chat_messages (session_id, role, content, created_at) VALUES (:chat, 'user', :content, '')",
@@ -134,24 +140,40 @@ async def fill(database: Database, *contents: str, chat: str = "c") -> None:
     await database.write(add)
 
 
-async def look(database: Database, query: str, chat: str | None = None, limit: int = 30) -> list[ChatHit]:
+async def look(database: Units, query: str, chat: str | None = None, limit: int = 30) -> list[ChatHit]:
     return await database.read(lambda tx: chat_search.search(tx, "", query, chat, limit))
 
 
-async def test_short_texts_with_the_word_come_first_and_of_common_words_the_newest(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    await fill(database, "fern", "a fern among " + "very many words " * 30, "fern fern", "moss")
-    assert [hit.message_id for hit in await look(database, "fern ")] == [3, 1, 2]
+async def test_short_texts_with_the_word_come_first_and_of_common_words_the_newest(either: Units, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A common word: on SQLite one that stands in many places, on PostgreSQL one with more messages than are weighed."""
+    await fill(either, "fern", "a fern among " + "very many words " * 30, "fern fern", "moss")
+    found = [hit.message_id for hit in await look(either, "fern ")]
+    assert (sorted(found[:2]), found[2:]) == ([1, 3], [2])
     monkeypatch.setattr(chat_search, "MAX_PLACES", 2)
-    assert [hit.message_id for hit in await look(database, "fern ")] == [3, 2, 1]
-    assert [hit.message_id for hit in await look(database, "fern moss ")] == [4]  # the telling word alone
+    monkeypatch.setattr(postgres_search, "MAX_WEIGHED", 2)
+    assert [hit.message_id for hit in await look(either, "fern ")][:2] == [3, 2]
+    assert (await look(either, "fern moss "))[0].message_id == 4  # the telling word
 
 
-async def test_one_chats_hits_are_not_crowded_out_by_the_others(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_chats_hits_are_not_crowded_out_by_the_others(either: Units, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_search, "MAX_WEIGHED", 5)
-    await fill(database, "fern", chat="old")
-    await fill(database, *["fern"] * 20, chat="new")
-    assert [hit.chat_id for hit in await look(database, "fern", "old")] == ["old"]
-    assert len(await look(database, "fern")) == 5
+    monkeypatch.setattr(postgres_search, "MAX_WEIGHED", 5)
+    await fill(either, "fern", chat="old")
+    await fill(either, *["fern"] * 20, chat="new")
+    assert [hit.chat_id for hit in await look(either, "fern", "old")] == ["old"]
+    for recent in (0, 3, 10):  # fewer and more than are weighed
+        monkeypatch.setattr(postgres_search, "RECENT_MESSAGES", recent)
+        assert [hit.message_id for hit in await look(either, "fern")] == [21, 20, 19, 18, 17]
+
+
+async def test_a_query_means_the_same_on_each_engine(either: Units) -> None:
+    await fill(either, "The late shipments: отчёты")
+    assert [query for query in FOUND if len(await look(either, query)) != 1] == []
+    assert [query for query in NOT_FOUND if await look(either, query)] == []
+    await fill(either, "shipments came late", "late. Shipments", "a report", 'a "late\nshipments" report')
+    assert {hit.message_id for hit in await look(either, '"late shipments"')} == {1, 3, 5}
+    hits = [hit.message_id for hit in await look(either, '"late shipments" report ')]
+    assert hits[0] == 5 and 4 in hits
 
 
 @given(queries=some.lists(some.text(alphabet=some.sampled_from('ab "*^():-+Яё\n\u0301中_'), max_size=30), min_size=20, max_size=20))

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import StoreError
 from backend.llm import agent
+from backend.services import replies
 from backend.services.records import Clock, iso
+from backend.services.replies import StreamingReply
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.replay import Replica, events_of
@@ -541,3 +544,22 @@ async def test_streaming_into_a_long_chat_does_not_write_it_again(client: Client
     written = (tmp_path / "cleanroom.db-wal").stat().st_size
     print(f"{written / 500:.0f} bytes for each of 500 tokens")
     assert 0 < written < 500 * 2048
+
+
+async def test_a_reply_that_can_not_be_saved_for_a_while_is_logged_once(
+    client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts, gate = 0, asyncio.Event()
+
+    async def refuse(*_: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 3:
+            gate.set()
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(replies, "SAVE_SECONDS", 0.01)
+    monkeypatch.setattr(StreamingReply, "_save", refuse)
+    fake.script([script.text("one "), script.hold(gate), script.text("two"), script.done()])
+    assert (await client.say(await client.new_chat(), "count"))["status"] == "complete"
+    assert [record.message for record in caplog.records] == ["reply could not be saved"]

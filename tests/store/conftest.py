@@ -38,11 +38,6 @@ async def database(path: Path) -> AsyncIterator[Database]:
         yield database
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, path: Path) -> str:
-    return f"sqlite:///{path}" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))
-
-
 @pytest.fixture
 async def either(database_url: str) -> AsyncIterator[Units]:
     """The same on each engine."""

@@ -29,16 +29,22 @@ def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 class PostgresConnection(Connection):
+    """Waits so long for an answer to a statement; None: as long as the driver was told to."""
+
     is_postgres = True
 
+    def __init__(self, driver: Any, answer_seconds: float | None = None) -> None:
+        super().__init__(driver)
+        self._answer_seconds = answer_seconds
+
     async def fetch_all(self, sql: str, values: Row | None = None) -> list[dict[str, Any]]:
-        return [dict(row) for row in await self._driver.fetch(*_arguments(sql, values))]
+        return [dict(row) for row in await self._driver.fetch(*_arguments(sql, values), timeout=self._answer_seconds)]
 
     async def fetch_value(self, sql: str, values: Row | None = None) -> Any:
-        return await self._driver.fetchval(*_arguments(sql, values))
+        return await self._driver.fetchval(*_arguments(sql, values), timeout=self._answer_seconds)
 
     async def execute(self, sql: str, values: Row | None = None) -> int:
-        outcome = (await self._driver.execute(*_arguments(sql, values))).split()  # such as INSERT 0 1, UPDATE 3
+        outcome = (await self._driver.execute(*_arguments(sql, values), timeout=self._answer_seconds)).split()  # such as INSERT 0 1, UPDATE 3
         return int(outcome[-1]) if outcome[-1].isdigit() else -1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -11,21 +12,36 @@ import asyncpg
 import databases
 
 from backend.errors import StoreError
+from backend.logs import fields
 from backend.store import schema
 from backend.store.connection import Connection
 from backend.store.postgres.connection import PostgresConnection
 from backend.store.postgres.migrate import migrate
-from backend.store.postgres.server import ANSWER_SECONDS, CONNECT_SECONDS, ERRORS, SETTINGS, place, store_error
+from backend.store.postgres.server import (
+    CONNECT_SECONDS,
+    ERRORS,
+    MARGIN_SECONDS,
+    READ_SECONDS,
+    SETTINGS,
+    STATEMENT_SECONDS,
+    is_cut_off,
+    place,
+    store_error,
+)
 from backend.store.units import Running, to_its_end
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 READERS = 4
 # Beside the readers: the writer, and a vacuum.
 CONNECTIONS = READERS + 2
 
-# Another process's doing, a newer version's migration among it; the same unit finds a new state when it runs again.
+# Another process's doing: the same unit finds a new state when it runs again. An upgrade that ends may be in its way twice,
+# by a lock and by a statement that was prepared for the tables of before.
 _PASSING = (asyncpg.UniqueViolationError, asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.InvalidCachedStatementError)
+ATTEMPTS = 3
 
 VACUUM_SECONDS = 3_600
 
@@ -41,6 +57,7 @@ class PostgresDatabase:
         self._units = Running()
         self._vacuuming: asyncio.Task[None] | None = None
         self._is_vacuumed = True
+        self._is_away = False
 
     async def connect(self) -> None:
         try:
@@ -80,8 +97,14 @@ class PostgresDatabase:
 
     async def _open(self) -> None:
         await migrate(self._url)
+        logging.getLogger("asyncpg.pool").addFilter(_is_news)
         pool = databases.Database(
-            self._url, min_size=1, max_size=CONNECTIONS, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, server_settings=SETTINGS
+            self._url,
+            min_size=1,  # by which a move sees that a server runs
+            max_size=CONNECTIONS,
+            timeout=CONNECT_SECONDS,
+            command_timeout=STATEMENT_SECONDS + MARGIN_SECONDS,
+            server_settings=SETTINGS,
         )
         try:
             await pool.connect()
@@ -94,17 +117,28 @@ class PostgresDatabase:
         if self._pool is None:
             raise StoreError("The database is closed; start the server again.")
         try:
-            return await self._units.run(start(self._pool))
+            result = await self._units.run(start(self._pool))
         except ERRORS as error:
-            raise store_error(error) or error from error
+            told = store_error(error)
+            self._notice(told if is_cut_off(error) else None)
+            raise told or error from error
+        self._notice(None)
+        return result
+
+    def _notice(self, failure: StoreError | None) -> None:
+        """Log that the server went away or is back: a line each, however many units it was away for."""
+        if self._is_away != (failure is not None):
+            self._is_away = failure is not None
+            logger.warning("PostgreSQL is away" if failure else "PostgreSQL is back", extra=fields(reason=failure) if failure else None)
 
     async def _read(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]]) -> T:
+        begin = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = '{READ_SECONDS}s'"
         async with self._readers:
-            return await _transaction(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", work)
+            return await _attempted(lambda: _transaction(pool, begin, work, READ_SECONDS + MARGIN_SECONDS))
 
     async def _write(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
         async with self._writers_turn:
-            result = await _transaction(pool, "BEGIN", work)
+            result = await _attempted(lambda: _transaction(pool, "BEGIN", work))
             if then is not None:
                 then(result)
             return result
@@ -118,22 +152,30 @@ class PostgresDatabase:
                     await held.raw_connection.execute(f"VACUUM (SKIP_LOCKED) {', '.join(schema.TABLES)}", timeout=VACUUM_SECONDS)
 
 
-async def _transaction(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]]) -> T:
-    try:
-        return await _attempt(pool, begin, work)
-    except _PASSING:
-        return await _attempt(pool, begin, work)
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that the pool could not connect once more: that the server is away is said once (`_notice`)."""
+    return "retrying" not in record.msg
 
 
-async def _attempt(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]]) -> T:
+async def _attempted(transaction: Callable[[], Awaitable[T]]) -> T:
+    for _ in range(ATTEMPTS - 1):
+        with suppress(*_PASSING):
+            return await transaction()
+    return await transaction()
+
+
+async def _transaction(pool: databases.Database, begin: str, work: Callable[[Connection], Awaitable[T]], answer_seconds: float | None = None) -> T:
     async with pool.connection() as held:
         driver: Any = held.raw_connection
         try:
-            await driver.execute(begin)
-            result = await work(PostgresConnection(driver))
-            await driver.execute("COMMIT")
-        except BaseException:
+            await driver.execute(begin, timeout=answer_seconds)
+            result = await work(PostgresConnection(driver, answer_seconds))
+            await driver.execute("COMMIT", timeout=answer_seconds)
+        except BaseException as error:
             with suppress(*ERRORS):  # a lost connection has rolled back already
-                await driver.execute("ROLLBACK")
+                if is_cut_off(error):
+                    driver.terminate()  # it would have us wait once more
+                else:
+                    await driver.execute("ROLLBACK", timeout=answer_seconds)
             raise
         return result

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import asyncpg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
@@ -19,6 +20,11 @@ logger = logging.getLogger(__name__)
 
 # Its lock keeps those out that start at the same time. They wait for it, however long the rows of a large database take.
 _LOCK_KEY = schema.APPLICATION_ID
+# A server that still runs on the database holds locks that we wait for, and may come to wait for ours. Before PostgreSQL takes
+# that for a deadlock, which it does after a second, we let go.
+LOCK_MS = 100
+LOCK_ATTEMPTS = 200
+LOCK_PAUSE = "SELECT pg_sleep(0.1 * random())"
 PATIENT = {**SETTINGS, "statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 
 
@@ -64,10 +70,32 @@ def _upgrade(connection: sqlalchemy.Connection, name: str) -> None:
         return
     if version != schema.EMPTY:
         logger.info("%s is brought from schema %s to %s", name, version, newest)
+        _lock_tables(connection)
     config = Config()
     config.set_main_option("script_location", str(schema.MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _lock_tables(connection: sqlalchemy.Connection) -> None:
+    """Have every table to ourselves before the first is changed, so that no other server can be in the way after that."""
+    tables = connection.exec_driver_sql("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace").scalars()
+    statement = f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE"
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MS}")
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(statement)
+            break
+        except sqlalchemy.exc.DBAPIError as error:
+            if attempt == LOCK_ATTEMPTS or not _is_locked(error):
+                raise
+            connection.exec_driver_sql(LOCK_PAUSE)
+    connection.exec_driver_sql("SET LOCAL lock_timeout = 0")
+
+
+def _is_locked(error: sqlalchemy.exc.DBAPIError) -> bool:
+    return error.orig is not None and isinstance(error.orig.__cause__, asyncpg.LockNotAvailableError)
 
 
 def _version_of(connection: sqlalchemy.Connection, name: str) -> str:
@@ -80,6 +108,11 @@ def _version_of(connection: sqlalchemy.Connection, name: str) -> str:
         return schema.EMPTY
     mark = connection.exec_driver_sql("SELECT obj_description(to_regclass('chats'), 'pg_class')").scalar()
     if "alembic_version" not in tables or mark != schema.POSTGRES_MARK:
+        if "chats" not in tables and schema.OLDER_TABLES.keys() & tables:
+            raise StoreError(
+                f"{name} has tables of the older program, which are taken over from a SQLite file only; "
+                "set CLEANROOM_DATABASE_URL to that file or to an empty database."
+            )
         raise StoreError(f"{name} belongs to another program; set CLEANROOM_DATABASE_URL to an empty one.")
     if schema.UNFINISHED_MOVE in tables:
         raise schema.unfinished_move(name)

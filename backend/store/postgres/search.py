@@ -15,7 +15,15 @@ from backend.store.stems import WORD, fold, stem
 MAX_WORDS = 16
 # Weighing a message reads its whole text. Of those that match, the newest are weighed.
 MAX_WEIGHED = 200
+# The index knows which words a message has, not in what order: for words in a row the newest with all of them are read.
+MAX_READ = 10_000
+READ_CHARACTERS = 100_000
+# A common word's newest messages are looked for here first: all of its messages may be a million.
+RECENT_MESSAGES = 20_000
 MIN_BEGINNING = 2
+
+_FOLDED = f"replace(lower(left(content, {READ_CHARACTERS})), 'ё', 'е')"
+_BETWEEN_WORDS = "[^[:alnum:]]"
 
 # What the index holds, word for word: PostgreSQL uses it for no other condition.
 _INDEXED = "is_ephemeral = 0 AND role IN ('user', 'assistant') AND status <> 'streaming'"
@@ -34,12 +42,25 @@ class Term:
         as_it_is = f"to_tsquery('simple', :term{number})"
         return as_it_is if self.is_phrase else f"({as_it_is} || to_tsquery('russian', :word{number}))"
 
+    def candidates(self, number: int) -> str:
+        """A tsquery that the index answers alone: for words in a row, those with all of them."""
+        return f"to_tsquery('simple', :words{number})" if self.is_phrase else self.expression(number)
+
+    def check(self, number: int) -> str:
+        """What a candidate's text has to meet."""
+        return f"{_FOLDED} ~ :row{number}" if self.is_phrase else "TRUE"
+
     def values(self, number: int) -> dict[str, str]:
         """Words are letters and digits, so that nothing of them is an operator. Weight A tells words in their places from stems."""
-        marks = "A" if self.is_phrase else ""
-        last = f"{self.words[-1]}:{'*' if self.is_typed else ''}{marks}".rstrip(":")
-        words = [*(f"{word}:{marks}" for word in self.words[:-1]), last]
-        return {f"term{number}": " <-> ".join(words)} | ({} if self.is_phrase else {f"word{number}": self.words[0]})
+        if not self.is_phrase:
+            return {f"term{number}": f"{self.words[0]}{':*' if self.is_typed else ''}", f"word{number}": self.words[0]}
+        *others, last = self.words
+        end = "" if self.is_typed else f"($|{_BETWEEN_WORDS})"
+        return {
+            f"term{number}": " <-> ".join([*(f"{word}:A" for word in others), f"{last}:{'*' if self.is_typed else ''}A"]),
+            f"words{number}": " & ".join([*others, f"{last}{':*' if self.is_typed else ''}"]),
+            f"row{number}": f"(^|{_BETWEEN_WORDS}){f'{_BETWEEN_WORDS}+'.join(self.words)}{end}",
+        }
 
     def forms(self, text: str) -> set[str]:
         """Those words of a text that the term means."""
@@ -61,21 +82,46 @@ def terms_of(query: str) -> list[Term]:
     return list(dict.fromkeys(terms))[:MAX_WORDS]
 
 
-async def matching(tx: Connection, terms: Sequence[Term], operator: str, condition: str, values: dict[str, Any], limit: int) -> list[dict[str, Any]]:
+async def matching(
+    tx: Connection, terms: Sequence[Term], operator: str, condition: str, values: dict[str, Any], limit: int, *, is_one_chat: bool
+) -> list[dict[str, Any]]:
     """The messages with all of the terms (`&&`) or any (`||`) that meet the condition, best first, with their chat's title."""
     expressions = [term.expression(number) for number, term in enumerate(terms)]
     met = " + ".join(f"(words @@ {expression})::int" for expression in expressions)
+    numbered = list(enumerate(terms))
+    groups = [numbered] if operator == "&&" else [[pair for pair in numbered if not pair[1].is_phrase], *([pair] for pair in numbered if pair[1].is_phrase)]
+    found = " UNION ".join(f"({_newest(group, operator, condition, is_one_chat)})" for group in groups if group)
     return await tx.fetch_all(
         f"""
         WITH asked AS MATERIALIZED (SELECT {f" {operator} ".join(expressions)} AS query),
-        found AS MATERIALIZED (
-            SELECT id FROM chat_messages WHERE {_INDEXED} AND message_words(content) @@ (SELECT query FROM asked) AND {condition}
-        ),
-        newest AS MATERIALIZED (SELECT id FROM found ORDER BY id DESC LIMIT :weighed),
+        newest AS MATERIALIZED (SELECT id FROM ({found}) AS found ORDER BY id DESC LIMIT :weighed),
         read AS MATERIALIZED (SELECT id, message_words(content) AS words FROM newest JOIN chat_messages USING (id))
         SELECT message.id, role, content, message.created_at, session_id, title
         FROM read JOIN chat_messages AS message ON message.id = read.id JOIN chats ON chats.id = session_id
         ORDER BY {met} DESC, ts_rank(words, (SELECT query FROM asked), 1) DESC, message.id DESC LIMIT :limit
         """,
-        {**values, **{name: value for number, term in enumerate(terms) for name, value in term.values(number).items()}, "weighed": MAX_WEIGHED, "limit": limit},
+        {
+            **values,
+            **{name: value for number, term in numbered for name, value in term.values(number).items()},
+            "weighed": MAX_WEIGHED,
+            "limit": limit,
+        },
     )
+
+
+def _newest(terms: Sequence[tuple[int, Term]], operator: str, condition: str, is_one_chat: bool) -> str:
+    """A SELECT of the ids to weigh. What the index finds is materialized: the planner would rather read all messages, newest first."""
+    query = f" {operator} ".join(term.candidates(number) for number, term in terms)
+    checks = " AND ".join(term.check(number) for number, term in terms)
+    most = MAX_READ if any(term.is_phrase for _, term in terms) else MAX_WEIGHED
+    whole = f"SELECT id FROM chat_messages WHERE {_INDEXED} AND message_words(content) @@ (SELECT {query}) AND {condition}"
+    recent = f"{whole} AND {'FALSE' if is_one_chat else f'id > (SELECT MAX(id) FROM chat_messages) - {RECENT_MESSAGES}'}"
+    return f"""
+        WITH recent AS MATERIALIZED ({recent}),
+        found AS MATERIALIZED (
+            SELECT id FROM recent WHERE (SELECT COUNT(*) FROM recent) >= {most}
+            UNION ALL {whole} AND (SELECT COUNT(*) FROM recent) < {most}
+        ),
+        candidates AS MATERIALIZED (SELECT id FROM found ORDER BY id DESC LIMIT {most})
+        SELECT id FROM candidates JOIN chat_messages USING (id) WHERE {checks} ORDER BY id DESC LIMIT :weighed
+    """

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import random
+import signal
 from collections.abc import AsyncIterator
 
 import asyncpg
@@ -11,8 +14,10 @@ import pytest
 
 from backend.errors import StoreError
 from backend.store.connection import Connection
+from backend.store.postgres import database as database_module
 from backend.store.postgres.connection import numbered
 from backend.store.postgres.database import CONNECTIONS, READERS, PostgresDatabase
+from backend.store.postgres.server import IDLE_SECONDS, LOCK_SECONDS, SETTINGS
 from tests.engines import Postgres, column, postgres
 from tests.store.conftest import add_chat, add_message, connected
 
@@ -70,15 +75,75 @@ async def test_200_cancelled_callers_leave_the_pool_whole(database: PostgresData
         await asyncio.sleep(chance.random() * 0.004)
         caller.cancel()
         await asyncio.wait([caller])
+    assert await messages_by_all_readers(database) == [len(told)] * READERS
+    assert await database.read(lambda tx: tx.fetch_value("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()")) <= CONNECTIONS
+
+
+async def messages_by_all_readers(database: PostgresDatabase) -> list[int]:
+    """What each of them counts, all at the same time: none is lost."""
     together = asyncio.Barrier(READERS)
 
-    async def wait(tx: Connection) -> int:
+    async def count(tx: Connection) -> int:
         await together.wait()
         return int(await tx.fetch_value("SELECT COUNT(*) FROM chat_messages"))
 
     async with asyncio.timeout(10):
-        assert await asyncio.gather(*(database.read(wait) for _ in range(READERS))) == [len(told)] * READERS
-    assert await database.read(lambda tx: tx.fetch_value("SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database()")) <= CONNECTIONS
+        return await asyncio.gather(*(database.read(count) for _ in range(READERS)))
+
+
+async def test_what_takes_too_long_is_ended_and_leaves_the_pool_whole(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SETTINGS, "lock_timeout", "50ms")
+    other = await asyncpg.connect(postgres_url)
+    stopped: list[int] = []
+
+    async def stop(tx: Connection) -> None:
+        """As a network does that lets nothing through."""
+        stopped.append(await tx.fetch_value("SELECT pg_backend_pid()"))
+        os.kill(stopped[0], signal.SIGSTOP)
+        await tx.fetch_value("SELECT 1")
+
+    async with connected(PostgresDatabase(postgres_url)) as database:
+        async with other.transaction():
+            await other.execute("UPDATE chats SET title = 'theirs'")
+            with pytest.raises(StoreError, match="held by another program"):
+                await database.write(lambda tx: tx.execute("UPDATE chats SET title = 'ours'"))
+        with monkeypatch.context() as impatient:
+            impatient.setattr(database_module, "READ_SECONDS", 0.1)
+            with pytest.raises(StoreError, match="took too long to answer"):
+                await database.read(lambda tx: tx.fetch_value("SELECT pg_sleep(60)"))
+            impatient.setattr(database_module, "MARGIN_SECONDS", 0.2)
+            with pytest.raises(StoreError, match="did not answer in time"):
+                await database.read(stop)
+        os.kill(stopped[0], signal.SIGCONT)
+        await database.write(lambda tx: add_message(tx, "after"))
+        assert await messages_by_all_readers(database) == [1] * READERS
+    await other.close()
+
+
+async def test_a_replica_that_hangs_loses_its_locks_before_others_give_up(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def hang(tx: Connection) -> None:
+        await tx.execute("UPDATE chats SET title = 'theirs'")
+        hangs.set()
+        await goes_on.wait()
+
+    assert IDLE_SECONDS < LOCK_SECONDS
+    with monkeypatch.context() as impatient:
+        impatient.setitem(SETTINGS, "idle_in_transaction_session_timeout", "50ms")
+        hung, other = PostgresDatabase(postgres_url), PostgresDatabase(postgres_url)
+        await hung.connect()
+        await hung.write(add_chat)
+        hanging = asyncio.create_task(hung.write(hang))
+        await hangs.wait()
+    await other.connect()
+    assert await other.write(lambda tx: tx.execute("UPDATE chats SET title = 'ours'")) == 1
+    goes_on.set()
+    with pytest.raises(StoreError, match="can't be reached"):
+        await hanging
+    assert await hung.read(lambda tx: tx.fetch_value("SELECT title FROM chats")) == "ours"
+    await hung.disconnect()
+    await other.disconnect()
 
 
 async def test_a_unit_that_another_replica_was_in_the_way_of_runs_again(database: PostgresDatabase, postgres_url: str) -> None:
@@ -122,7 +187,9 @@ async def test_a_deleted_chats_rows_leave_the_tables(database: PostgresDatabase)
             await asyncio.sleep(0.05)
 
 
-async def test_after_the_server_was_restarted_the_next_unit_works() -> None:
+async def test_after_the_server_was_restarted_the_next_unit_works(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has a line for it when it goes and one when it is back."""
+    caplog.set_level(logging.WARNING)
     with postgres() as server:
         database = PostgresDatabase(server.url("postgres"))
         await database.connect()
@@ -132,6 +199,7 @@ async def test_after_the_server_was_restarted_the_next_unit_works() -> None:
         await database.write(lambda tx: add_message(tx, "after"))
         assert await contents(database) == ["after"]
         await database.disconnect()
+    assert [record.message for record in caplog.records] == ["PostgreSQL is away", "PostgreSQL is back"]
 
 
 async def _fail_while_down(database: PostgresDatabase, server: Postgres) -> None:

@@ -6,10 +6,14 @@ import asyncio
 
 import asyncpg
 import pytest
+from alembic import command
 
 from backend.errors import StoreError
 from backend.store import schema
+from backend.store.connection import Connection
+from backend.store.postgres.database import PostgresDatabase
 from backend.store.postgres.migrate import migrate
+from tests.store.conftest import connected
 
 pytestmark = pytest.mark.anyio
 
@@ -35,10 +39,38 @@ async def test_an_id_is_never_given_again(empty_url: str) -> None:
     await connection.close()
 
 
+async def test_a_server_of_an_older_version_goes_on_meanwhile(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a unit that holds what the migration waits for, and then wants what it has, is in the way; nor a statement that was prepared before."""
+    monkeypatch.setattr(command, "upgrade", lambda config, _, upgrade=command.upgrade: upgrade(config, "0005"))
+    async with connected(PostgresDatabase(empty_url)) as database:
+        monkeypatch.undo()
+        other = await asyncpg.connect(empty_url)
+
+        async def hold_then_want(tx: Connection) -> None:
+            await tx.fetch_all("SELECT * FROM tasks")
+            if not migrating:
+                migrating.append(asyncio.create_task(migrate(empty_url)))
+                while not await other.fetchval("SELECT COUNT(*) FROM pg_locks WHERE NOT granted"):
+                    await asyncio.sleep(0.01)
+            await tx.fetch_all("UPDATE chats SET title = 'x' RETURNING *")
+
+        async def columns(tx: Connection) -> list[str]:
+            return list((await tx.fetch_all("SELECT * FROM chats"))[0])
+
+        migrating: list[asyncio.Task[None]] = []
+        assert "owner" not in await database.read(columns)
+        await database.write(hold_then_want)
+        await migrating[0]
+        assert "owner" in await database.read(columns)
+        await database.write(hold_then_want)
+        await other.close()
+
+
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("CREATE TABLE articles (id INTEGER)", "belongs to another program"),
+        ("CREATE TABLE articles (id INTEGER)", "belongs to another program; set CLEANROOM_DATABASE_URL to an empty one"),
+        ("CREATE TABLE chat_messages (id INTEGER)", "of the older program, .* set CLEANROOM_DATABASE_URL to that file or to an empty database"),
         ("CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('0003')", "belongs to another program"),
     ],
 )
