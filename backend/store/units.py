@@ -21,7 +21,7 @@ class Units(Protocol):
         """Wait for the units under way, and close everything."""
 
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run `work` on a reader in one snapshot of the database."""
+        """Run `work` on a reader in one snapshot of the database. It may be run a second time, as a unit that writes may."""
 
     async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
         """Run `work` in a transaction of its own; an exception rolls it back.
