@@ -27,6 +27,8 @@ Json = dict[str, Any]
 
 # Longer than anything here takes; a test that reaches it has failed.
 PATIENCE_SECONDS = 60
+# Who was accepted just now is among the loop's connections after so many of its rounds.
+ACCEPTING_ROUNDS = 3
 
 
 def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
@@ -89,6 +91,8 @@ class _QuietServer(uvicorn.Server):
             server.close()
         for listener in sockets or []:
             listener.close()
+        for _ in range(ACCEPTING_ROUNDS):
+            await asyncio.sleep(0)
         for connection in list(self.server_state.connections):
             connection.shutdown()
         try:
