@@ -171,7 +171,7 @@ async def test_postgresql_restarted_in_mid_reply_costs_nothing(pair: Pair, fake:
 
 
 async def test_a_server_is_killed_that_streams_while_pages_send(tmp_path: Path, fake: FakeOllama, postgres_url: str, redis: Valkey) -> None:
-    """`kill -9`, and a start anew; the pages' network breaks off all the time."""
+    """`kill -9` as a second reply is made, and a start anew; the pages' network breaks off all the time."""
 
     never = asyncio.Event()
     fake.default = lambda request: slowly(0.05, never) if request.messages[-1]["content"] == "go" else script.reply("ok", pause_seconds=0.01)
@@ -186,7 +186,9 @@ async def test_a_server_is_killed_that_streams_while_pages_send(tmp_path: Path, 
         at_one = Replica(await one.ok("chat.open", chat_id=streaming))
         fake.script_pull([script.progress("pulling manifest"), script.hang()])
         await one.ok("model.pull", name="qwen3:4b")
-        turn = await send(one, streaming)
+        fake.script(script.reply("First."))
+        await one.say(streaming, "go")
+        turn = (await one.ok("turn.regenerate", chat_id=streaming))["turn_id"]
         await two.until(lambda: len(two.of("message.delta")) > 30)
 
         network = await stack.enter_async_context(CuttingProxy(balancer.address, seed=7, mean_bytes=MEAN_BYTES))
@@ -214,6 +216,7 @@ async def test_a_server_is_killed_that_streams_while_pages_send(tmp_path: Path, 
             await tab.close()
         left = (await two.messages(streaming))[-1]
         assert REPLY.startswith(left["content"])
+        assert left["variant"] == {"index": 2, "count": 2}
         assert (left["status"], len(left["content"]) >= len(REPLY) // 4) == ("interrupted", True)  # at most a second of it is lost
         await two.say(streaming, "and now?")
         assert text_of(await two.messages(streaming)) == "ok"
