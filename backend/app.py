@@ -191,9 +191,9 @@ def create_app(settings: Settings) -> Starlette:
             await replicas.begin()
             yield
         finally:
-            replicas.leave()
+            await contexts.close()  # its watchers are told while the chats are still this server's
+            await replicas.leave()
             await turns.close()
-            await contexts.close()
             await temporary.close()
             await replicas.close()
             await models.close()

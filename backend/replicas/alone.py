@@ -26,8 +26,8 @@ class Alone:
     async def begin(self) -> None:
         await self._owner.recover_all()
 
-    def leave(self) -> None:
-        """There is nobody who could wait."""
+    async def leave(self) -> None:
+        """There is nobody who could go on."""
 
     async def close(self) -> None:
         """There is nobody to tell."""

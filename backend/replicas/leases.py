@@ -114,7 +114,8 @@ class Leases:
         self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._heard_at = 0.0
         self._epoch = ""
-        self._tasks: list[asyncio.Task[None]] = []
+        self._beating: asyncio.Task[None] | None = None
+        self._seeing_to_orphans: asyncio.Task[None] | None = None
 
     @property
     def is_fenced(self) -> bool:
@@ -124,15 +125,24 @@ class Leases:
     async def begin(self) -> None:
         """Say that this replica is there, and go on saying so. Raises Unreachable."""
         await self._renew()
-        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._see_to_orphans())]
+        self._beating = asyncio.create_task(self._beat())
+        self._seeing_to_orphans = asyncio.create_task(self._see_to_orphans())
 
     async def close(self) -> None:
         """Let all chats go in good order; no turn may run any more."""
-        for task in self._tasks:
+        tasks = [task for task in (self._beating, self._seeing_to_orphans) if task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         for chat_id in list(self._owned):
             self._release(chat_id)
+
+    def drain(self) -> list[str]:
+        """Look for nothing more to take up, and let go of what is not in use; the chats that are left."""
+        if self._seeing_to_orphans is not None:
+            self._seeing_to_orphans.cancel()
+        self._let_go(unused_for=0)
+        return list(self._owned)
 
     def owns(self, chat_id: str) -> bool:
         return chat_id in self._owned
@@ -184,7 +194,7 @@ class Leases:
             pause = HEARTBEAT_SECONDS
             try:
                 await self._renew()
-                self._let_idle_go()
+                self._let_go(unused_for=IDLE_SECONDS)
             except Unreachable:
                 pause = WAIT_SECONDS
                 if self.is_fenced and self._owned:
@@ -237,10 +247,10 @@ class Leases:
             if chat_id not in self._owned and not await self.holder(chat_id):
                 await self.owner_of(chat_id)
 
-    def _let_idle_go(self) -> None:
-        oldest = time.monotonic() - IDLE_SECONDS
+    def _let_go(self, *, unused_for: float) -> None:
+        latest = time.monotonic() - unused_for
         for chat_id, owned in list(self._owned.items()):
-            if not owned.users and owned.used_at < oldest and not self._keeper.is_busy(chat_id):
+            if not owned.users and owned.used_at <= latest and not self._keeper.is_busy(chat_id):
                 self._release(chat_id)
                 self._keeper.let_go(chat_id)
 

@@ -31,6 +31,9 @@ class Owner(Protocol):
     def is_busy(self, chat_id: str) -> bool:
         """Whether a turn runs in the chat."""
 
+    def is_replying(self, chat_id: str) -> bool:
+        """Whether a turn runs in the chat that goes on by itself."""
+
     def forget(self, chat_id: str) -> None:
         """Let go of what is held of a chat in memory; a turn in it ends without writing anything more."""
 
@@ -51,8 +54,8 @@ class Replicas(Peers, Protocol):
     async def begin(self) -> None:
         """Join the others, and see to what nobody sees to. Raises Unreachable."""
 
-    def leave(self) -> None:
-        """The end begins: others wait with what they want of this server's chats until these are nobody's."""
+    async def leave(self) -> None:
+        """The end begins: let the chats go that nothing runs in, and give replies under way the time to end."""
 
     async def close(self) -> None:
         """Let all chats go in good order; no turn may run any more."""

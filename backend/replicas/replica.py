@@ -20,6 +20,10 @@ from backend.replicas.shared_log import SharedLog
 
 logger = logging.getLogger(__name__)
 
+# A reply under way may take so long to end when its server is told to; docker-compose.scale.yml waits ten seconds more.
+DRAIN_SECONDS = 20.0
+DRAIN_LOOK_SECONDS = 0.1
+
 
 class Replica:
     is_alone = False
@@ -47,8 +51,12 @@ class Replica:
         for chat_id in await self._owner.unfinished():
             await self._leases.owner_of(chat_id)
 
-    def leave(self) -> None:
-        """Have the others wait with their commands until this one's chats are theirs."""
+    async def leave(self) -> None:
+        """Let idle chats go, and the others as their replies end; then have the others wait with their commands until the rest is theirs."""
+        for _ in range(round(DRAIN_SECONDS / DRAIN_LOOK_SECONDS)):
+            if not any(map(self._owner.is_replying, self._leases.drain())):
+                break
+            await asyncio.sleep(DRAIN_LOOK_SECONDS)
         self._router.is_leaving = True
 
     async def close(self) -> None:

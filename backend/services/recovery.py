@@ -55,6 +55,9 @@ class Recovery:
     def is_busy(self, chat_id: str) -> bool:
         return self._pulls.is_busy if chat_id == PULLS else self._turns.running_turn(chat_id) is not None
 
+    def is_replying(self, chat_id: str) -> bool:
+        return self._turns.is_replying(chat_id)
+
     def forget(self, chat_id: str) -> None:
         """Let go of what is held of a chat in memory; a turn in it ends without writing anything more."""
         if chat_id == PULLS:

@@ -79,6 +79,10 @@ class Turns:
         turn = self._running.get(chat_id)
         return turn.record.turn_id if turn else None
 
+    def is_replying(self, chat_id: str) -> bool:
+        """Whether a turn runs in a chat that waits for nobody."""
+        return chat_id in self._running and not self._approvals.is_waiting(chat_id)
+
     async def running_anywhere(self) -> set[str]:
         """The chats in which a turn runs, in whichever process."""
         return await self._peers.running()

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 
 from backend.connection import Connection, Result
 from backend.protocol import Command
-from backend.replicas import leases
+from backend.replicas import leases, replica
 from backend.replicas.line import EPOCH
 from backend.replicas.replica import Replica
 from tests import fake_ollama as script
@@ -27,6 +27,14 @@ Pair = tuple[Client, Client]
 
 WORDS = [f"word{number} " for number in range(40)]
 REPLY = "".join(WORDS)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_drain() -> Iterator[None]:
+    """A server that ends with a test waits for no reply, unless a test is about that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica, "DRAIN_SECONDS", 0)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -99,6 +107,9 @@ class Deeds:
     def is_busy(self, chat_id: str) -> bool:
         return chat_id in self.busy
 
+    def is_replying(self, chat_id: str) -> bool:
+        return chat_id in self.busy
+
     def forget(self, chat_id: str) -> None:
         self.forgotten.append(chat_id)
 
@@ -131,7 +142,7 @@ class Server(Replica):
 
     def die(self) -> None:
         """End as by `kill -9`: nothing more is said, no lease is let go."""
-        for task in [*self._leases._tasks, *self._line._tasks, *self._router._serving]:
+        for task in [*filter(None, (self._leases._beating, self._leases._seeing_to_orphans)), *self._line._tasks, *self._router._serving]:
             task.cancel()
         self._line.forget_unsaid()
         self._leases._owned.clear()

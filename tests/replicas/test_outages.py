@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.replicas import leases, line
+from backend.replicas import leases, line, replica
 from backend.replicas.leases import Leases
 from tests import fake_ollama as script
 from tests.balancer import Balancer
@@ -152,6 +152,31 @@ async def test_a_server_that_leaves_takes_its_undo_back(tmp_path: Path, fake: Fa
             await watcher.event("context.state", lambda event: event["context"]["undo_until"])
         await watcher.until(lambda: watcher.of("context.state")[-1]["context"]["undo_until"] is None)
         await watcher.refused("conflict", "context.undo", chat_id=chat)
+
+
+async def test_a_server_that_is_told_to_end_lets_its_reply_end(
+    tmp_path: Path, fake: FakeOllama, postgres_url: str, redis: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pages go on at the other one at once, in the chat that streams and in one that was idle."""
+    monkeypatch.setattr(replica, "DRAIN_SECONDS", 60)
+    settings, may_end = make_settings(tmp_path, fake, database_url=postgres_url, redis_url=redis.url), asyncio.Event()
+    async with running(settings) as stays, Client.connect(stays) as watcher, AsyncExitStack() as leaving:
+        client = await leaving.enter_async_context(Client.connect(await leaving.enter_async_context(running(settings))))
+        idle, chat = await client.new_chat(), await client.new_chat()
+        await watcher.ok("chat.open", chat_id=idle)
+        await watcher.ok("chat.open", chat_id=chat)
+        fake.script(slowly(0.001, may_end), script.reply("Here."))
+        turn = await send(client, chat)
+        await client.event("message.delta")
+        ending = asyncio.create_task(leaving.aclose())
+        await watcher.say(idle, "and you?")
+        await watcher.refused("turn_running", "message.send", chat_id=chat, client_id="1", text="too early")
+        assert not ending.done()
+        may_end.set()
+        assert (await watcher.finished(turn))["status"] == "complete"
+        assert text_of(await watcher.messages(chat)) == REPLY
+        await ending
+        await watcher.say(chat, "and now?")
 
 
 async def test_postgresql_restarted_in_mid_reply_costs_nothing(pair: Pair, fake: FakeOllama, postgres_server: Postgres, postgres_url: str) -> None:

@@ -279,7 +279,7 @@ async def test_a_command_whose_server_dies_is_carried_out_by_the_one_that_asked(
 async def test_commands_wait_for_a_server_that_leaves_and_go_to_its_successor(start: Start) -> None:
     one, two = await start(), await start()
     await one.owns("a")
-    one.leave()
+    await one.leave()
     asked = asyncio.ensure_future(two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop")))
     done, _ = await asyncio.wait({asked}, timeout=0.3)
     assert not done
@@ -351,6 +351,7 @@ async def test_a_chat_that_nobody_uses_is_let_go(start: Start, monkeypatch: pyte
     monkeypatch.setattr(leases, "IDLE_SECONDS", 0.1)
     with one.using("used"):
         await until(lambda: "idle" in one.deeds.forgotten)
+        await until(lambda: one.unsaid == 0)  # Redis knows it too
         assert await two.owns("idle")
         assert not await two.owns("busy")
         assert not await two.owns("used")
