@@ -7,6 +7,7 @@ from itertools import count
 from types import TracebackType
 from typing import Self, cast
 
+from tests.listening import stop_listening
 from tests.server import Client
 
 CHUNK_BYTES = 65_536
@@ -33,7 +34,7 @@ class Balancer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self._listening.close()
+        await stop_listening(self._listening)
         await self._end([task for _, task in self._links.values()])
 
     def server_of(self, client: Client) -> str:

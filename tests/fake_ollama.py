@@ -31,6 +31,8 @@ from typing import Any, Self, cast
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tests.listening import stop_listening
+
 Step = Callable[["Exchange"], Awaitable[None]]
 Script = Step | Sequence["Script"]
 Json = dict[str, Any]
@@ -598,7 +600,7 @@ class FakeOllama:
         """Go away as a stopped server does: the port refuses, replies under way break off."""
         if self._server is None:
             return
-        self._server.close()
+        await stop_listening(self._server)
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)

@@ -22,13 +22,12 @@ from backend.app import create_app
 from backend.settings import Settings
 from backend.store.migrate import migrate
 from tests.fake_ollama import FakeOllama
+from tests.listening import stop_listening
 
 Json = dict[str, Any]
 
 # Longer than anything here takes; a test that reaches it has failed.
 PATIENCE_SECONDS = 60
-# Who was accepted just now is among the loop's connections after so many of its rounds.
-ACCEPTING_ROUNDS = 3
 
 
 def make_settings(folder: Path, fake: FakeOllama | None = None, **values: object) -> Settings:
@@ -87,12 +86,9 @@ class _QuietServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As uvicorn's own, which waits a tenth of a second for its connections even when there are none."""
-        for server in self.servers:
-            server.close()
+        await stop_listening(*self.servers)
         for listener in sockets or []:
             listener.close()
-        for _ in range(ACCEPTING_ROUNDS):
-            await asyncio.sleep(0)
         for connection in list(self.server_state.connections):
             connection.shutdown()
         try:

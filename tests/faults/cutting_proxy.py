@@ -7,6 +7,8 @@ import random
 from types import TracebackType
 from typing import Self
 
+from tests.listening import stop_listening
+
 READ_BYTES = 65_536
 
 
@@ -29,7 +31,7 @@ class CuttingProxy:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._server.close()
+        await stop_listening(self._server)
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -44,7 +46,11 @@ class CuttingProxy:
         assert task is not None
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
-        onward_reader, onward_writer = await asyncio.open_connection(self._host, int(self._port))
+        try:
+            onward_reader, onward_writer = await asyncio.open_connection(self._host, int(self._port))
+        except BaseException:
+            writer.transport.abort()
+            raise
         share = _Share(int(self._chance.expovariate(1 / self._mean_bytes)))
         ways = [asyncio.create_task(_pass_on(*way, share)) for way in ((reader, onward_writer), (onward_reader, writer))]
         try:
