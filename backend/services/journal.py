@@ -43,8 +43,10 @@ class Journal:
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._database.read(work)
 
-    async def write(self, work: Callable[[Unit], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[Unit], Awaitable[T]], *, is_urgent: bool = False) -> T:
         """Run `work` in one transaction; its events go out after the commit, before the next writer starts.
+
+        An urgent one comes before all that wait: for what a stream stands still for.
 
         Raises Unreachable, with nothing written, when an event is of a chat that another server has taken up.
         """
@@ -56,7 +58,7 @@ class Journal:
                 await self._check_held(unit)
             return result, unit
 
-        result, _ = await self._database.write(run, lambda outcome: self._settle(outcome[1]))
+        result, _ = await self._database.write(run, lambda outcome: self._settle(outcome[1]), is_urgent=is_urgent)
         return result
 
     def publish(self, event: BaseModel) -> None:

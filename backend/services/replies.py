@@ -161,7 +161,8 @@ class StreamingReply:
             unit.publish(MessageCreated(chat_id=self._record.chat_id, message=message))
             unit.after_commit(lambda: setattr(self, "message", message))
 
-        await self._journal.write(insert)
+        # Many chats that begin at once would all wait for the last one's start before any of them says a word.
+        await self._journal.write(insert, is_urgent=True)
 
     async def _save(self, unit: Unit) -> None:
         self._is_saved = True

@@ -19,7 +19,7 @@ from backend.errors import StoreError
 from backend.store import deleted_words, schema
 from backend.store.connection import Connection
 from backend.store.sqlite_file import BUSY_MS, InstanceLock, ReadConnection, WriteConnection, file_path, store_error
-from backend.store.units import Running, to_its_end
+from backend.store.units import Running, WritersTurn, to_its_end
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ class Database:
         self.path = file_path(url)
         self._resources: AsyncExitStack | None = None
         self._writer: Connection
-        self._writers_turn = asyncio.Lock()
+        self._writers_turn = WritersTurn()
         self._readers: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
         self._units = Running()
         self._scrubbing: asyncio.Task[None] | None = None
@@ -73,14 +73,14 @@ class Database:
         """Run `work` on a reader in one snapshot of the database."""
         return await self._run(self._read(work))
 
-    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
-        """Run `work` in a transaction of its own; an exception rolls it back.
+    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None, *, is_urgent: bool = False) -> T:
+        """Run `work` in a transaction of its own; an exception rolls it back. An urgent one comes before all that wait.
 
         `then` is called with the result after the commit and before the next writer starts, so what it
         publishes has the order of the commits. A unit that began ends: a caller that is cancelled
         waits for it. A unit must not start another one and wait for that.
         """
-        return await self._run(self._write(work, then))
+        return await self._run(self._write(work, then, is_urgent))
 
     async def scrub(self) -> bool:
         """Take deleted text out of the index of words, the file and its log.
@@ -151,8 +151,8 @@ class Database:
             await _roll_back(reader)
             self._readers.put_nowait(reader)
 
-    async def _write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
-        async with self._writers_turn:
+    async def _write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None, is_urgent: bool) -> T:
+        async with self._writers_turn.taken(is_urgent=is_urgent):
             try:
                 await self._writer.execute("BEGIN IMMEDIATE")
                 result = await work(self._writer)
@@ -171,7 +171,7 @@ class Database:
         """
         if self.path.stat().st_size > COMPACT_BYTES:
             return True
-        async with self._writers_turn:
+        async with self._writers_turn.taken():
             try:
                 await self._writer.execute("VACUUM")
             except sqlite3.OperationalError as error:
@@ -179,7 +179,7 @@ class Database:
         return True
 
     async def _checkpoint(self) -> bool:
-        async with self._writers_turn:
+        async with self._writers_turn.taken():
             await self._writer.fetch_value(f"PRAGMA busy_timeout = {SCRUB_BUSY_MS}")
             try:
                 blocked = await self._writer.fetch_value("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
 from backend.store.connection import Connection
@@ -23,8 +24,8 @@ class Units(Protocol):
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run `work` on a reader in one snapshot of the database. It may be run a second time, as a unit that writes may."""
 
-    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
-        """Run `work` in a transaction of its own; an exception rolls it back.
+    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None, *, is_urgent: bool = False) -> T:
+        """Run `work` in a transaction of its own; an exception rolls it back. An urgent one comes before all that wait.
 
         `then` is called with the result after the commit and before this process's next writer starts, so what it
         publishes has the order of the commits. A unit that began ends: a caller that is cancelled
@@ -37,6 +38,24 @@ class Units(Protocol):
 
     async def check(self) -> bool:
         """Whether the database answers."""
+
+
+class WritersTurn:
+    """One writer of this process after the other, in the order of their coming; the urgent ones come first."""
+
+    def __init__(self) -> None:
+        self._queue = asyncio.Lock()
+        self._turn = asyncio.Lock()
+
+    @asynccontextmanager
+    async def taken(self, *, is_urgent: bool = False) -> AsyncIterator[None]:
+        if is_urgent:
+            async with self._turn:
+                yield
+        else:
+            # Whoever is at the head of the queue is the only one of it that an urgent writer may find before it.
+            async with self._queue, self._turn:
+                yield
 
 
 class Running:

@@ -28,7 +28,7 @@ from backend.store.postgres.server import (
     place,
     store_error,
 )
-from backend.store.units import Running, to_its_end
+from backend.store.units import Running, WritersTurn, to_its_end
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool: databases.Database | None = None
-        self._writers_turn = asyncio.Lock()
+        self._writers_turn = WritersTurn()
         self._readers = asyncio.Semaphore(READERS)
         self._units = Running()
         self._vacuuming: asyncio.Task[None] | None = None
@@ -79,8 +79,8 @@ class PostgresDatabase:
     async def read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         return await self._run(lambda pool: self._read(pool, work))
 
-    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None) -> T:
-        return await self._run(lambda pool: self._write(pool, work, then))
+    async def write(self, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None = None, *, is_urgent: bool = False) -> T:
+        return await self._run(lambda pool: self._write(pool, work, then, is_urgent))
 
     async def scrub(self) -> bool:
         """Have deleted rows and their words taken out of tables and indexes, in the background: it may take long and blocks nobody."""
@@ -136,8 +136,8 @@ class PostgresDatabase:
         async with self._readers:
             return await _attempted(lambda: _transaction(pool, begin, work, READ_SECONDS + MARGIN_SECONDS))
 
-    async def _write(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None) -> T:
-        async with self._writers_turn:
+    async def _write(self, pool: databases.Database, work: Callable[[Connection], Awaitable[T]], then: Callable[[T], object] | None, is_urgent: bool) -> T:
+        async with self._writers_turn.taken(is_urgent=is_urgent):
             result = await _attempted(lambda: _transaction(pool, "BEGIN", work))
             if then is not None:
                 then(result)
