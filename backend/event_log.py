@@ -83,10 +83,13 @@ class MemoryLog:
 
     def append(self, chat_id: str, event: Logged) -> None:
         self._newest[chat_id] = event.seq
-        chat = self._chats.setdefault(chat_id, _Chat())
-        self._chats.move_to_end(chat_id)
-        if len(self._chats) > LOGS_KEPT:
-            self._chats.popitem(last=False)
+        chat = self._chats.get(chat_id)
+        if chat is None:
+            chat = self._chats[chat_id] = _Chat()
+            if len(self._chats) > LOGS_KEPT:
+                self._chats.popitem(last=False)
+        else:
+            self._chats.move_to_end(chat_id)
         chat.append(event)
 
     def oldest(self, chat_id: str) -> int:

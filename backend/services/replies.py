@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from backend.logs import fields
@@ -59,22 +61,7 @@ class StreamingReply:
     def _reset(self) -> None:
         self.message: Message | None = None
         self._texts: dict[Channel, _Text] = {"content": _Text(), "thinking": _Text()}
-        self._is_saved = True
-
-    async def save_on(self) -> None:
-        """Save what has grown about once a second, until cancelled: by the clock, since a model may fall silent."""
-        is_failing = False
-        while True:
-            await asyncio.sleep(SAVE_SECONDS)
-            if not self._is_saved:
-                try:
-                    await self._journal.write(self._save)
-                    is_failing = False
-                except Exception:  # a full disk may have room again in a second; the turn's end waits until it has
-                    self._is_saved = False
-                    if not is_failing:
-                        is_failing = True
-                        logger.exception("reply could not be saved", extra=fields(chat_id=self._record.chat_id))
+        self.is_saved = True
 
     @property
     def begun(self) -> str:
@@ -109,7 +96,7 @@ class StreamingReply:
         delta = MessageDelta(chat_id=self._record.chat_id, message_id=self.message.id, channel=channel, offset=text.length, text=piece)
         text.append(piece)
         self._journal.publish(delta)
-        self._is_saved = False
+        self.is_saved = False
 
     def _tell_host(self, message: Message) -> None:
         """A reply under way has one figure: which model server writes it, where a balancer names it."""
@@ -164,10 +151,11 @@ class StreamingReply:
         # Many chats that begin at once would all wait for the last one's start before any of them says a word.
         await self._journal.write(insert, is_urgent=True)
 
-    async def _save(self, unit: Unit) -> None:
-        self._is_saved = True
-        if self.message is not None:
-            await messages.save_unfinished(unit.tx, self.message.id, content=self.content, thinking=self.thinking)
+    def stored(self) -> dict[str, Any] | None:
+        """The text so far as it goes into the database; None before the message is announced."""
+        if self.message is None:
+            return None
+        return {"id": self.message.id, "content": self.content, "thinking": self.thinking}
 
 
 class ContinuedReply(StreamingReply):
@@ -203,7 +191,7 @@ class ContinuedReply(StreamingReply):
             self._joints[channel] = ""
 
     async def end_before_calls(self, unit: Unit, family: str | None) -> None:
-        await self._save(unit)
+        await save([self], unit)
         unit.after_commit(self.begin_paragraph)
 
     def begin_paragraph(self) -> None:
@@ -252,6 +240,13 @@ def _sums(former: dict[str, Any], newest: dict[str, Any]) -> dict[str, int]:
     return {name: former.get(name, 0) + newest.get(name, 0) for name in ("changes", "failed_calls")}
 
 
+async def save(replies: Sequence[StreamingReply], unit: Unit) -> None:
+    """Write the replies' texts so far, all in one statement."""
+    for reply in replies:
+        reply.is_saved = True
+    await messages.save_texts(unit.tx, [stored for reply in replies if (stored := reply.stored()) is not None])
+
+
 class Replies:
     """The replies under way, by chat, for whoever opens one in the middle."""
 
@@ -259,7 +254,7 @@ class Replies:
         self._journal = journal
         self._clock = clock
         self._by_chat: dict[str, StreamingReply] = {}
-        self._saving: dict[str, asyncio.Task[None]] = {}
+        self._saving: asyncio.Task[None] | None = None
 
     def begin(self, record: TurnRecord) -> StreamingReply:
         """The reply of a turn that is to make one."""
@@ -274,8 +269,9 @@ class Replies:
 
     def end(self, chat_id: str) -> None:
         self._by_chat.pop(chat_id, None)
-        if saving := self._saving.pop(chat_id, None):
-            saving.cancel()
+        if not self._by_chat and self._saving is not None:
+            self._saving.cancel()
+            self._saving = None
 
     def overlay(self, chat_id: str, page: list[Message]) -> list[Message]:
         """The page with the reply under way as it is now, which the database lags behind."""
@@ -285,5 +281,24 @@ class Replies:
 
     def _keep(self, record: TurnRecord, reply: StreamingReply) -> StreamingReply:
         self._by_chat[record.chat_id] = reply
-        self._saving[record.chat_id] = asyncio.create_task(reply.save_on())
+        if self._saving is None:
+            self._saving = asyncio.create_task(self._save_on())
         return reply
+
+    async def _save_on(self) -> None:
+        """Save what has grown about once a second, until cancelled: by the clock, since a model may fall silent."""
+        is_failing = False
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            grown = [reply for reply in self._by_chat.values() if not reply.is_saved]
+            if not grown:
+                continue
+            try:
+                await self._journal.write(partial(save, grown))
+                is_failing = False
+            except Exception:  # a full disk may have room again in a second; a turn's end waits until it has
+                for reply in grown:
+                    reply.is_saved = False
+                if not is_failing:
+                    is_failing = True
+                    logger.exception("replies could not be saved", extra=fields(replies=len(grown)))

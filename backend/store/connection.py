@@ -6,7 +6,7 @@ and a compilation more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 Row = Mapping[str, Any]
@@ -37,3 +37,7 @@ class Connection:
         """Run a statement that returns no rows; how many rows it changed (-1 when it is no INSERT, UPDATE or DELETE)."""
         cursor = await self._driver.execute(sql, values or {})
         return int(cursor.rowcount)
+
+    async def execute_many(self, sql: str, rows: Iterable[Row]) -> None:
+        """Run one statement with each of the rows' values."""
+        await self._driver.executemany(sql, rows)

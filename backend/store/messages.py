@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from backend.store.connection import Connection
+from backend.store.connection import Connection, Row
 
 HISTORY_LIMIT = 12
 # Greater than any id.
@@ -223,3 +224,8 @@ async def unfinished_chats(tx: Connection) -> list[str]:
 async def save_unfinished(tx: Connection, message_id: int, **columns: object) -> dict[str, Any] | None:
     """Write the named columns of a message that is not whole; None when it is gone, or was ended by another process."""
     return await _update(tx, "id = :id AND status = 'streaming'", message_id, columns)
+
+
+async def save_texts(tx: Connection, texts: Iterable[Row]) -> None:
+    """Write `content` and `thinking` of messages that are not whole, each by its `id`; one that is gone or was ended is passed over."""
+    await tx.execute_many("UPDATE chat_messages SET content = :content, thinking = :thinking WHERE id = :id AND status = 'streaming'", texts)

@@ -17,7 +17,7 @@ from backend.errors import StoreError
 from backend.llm import agent
 from backend.services import replies
 from backend.services.records import Clock, iso
-from backend.services.replies import StreamingReply
+from backend.store import messages
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.replay import Replica, events_of
@@ -559,7 +559,7 @@ async def test_a_reply_that_can_not_be_saved_for_a_while_is_logged_once(
         raise StoreError("The disk is full.")
 
     monkeypatch.setattr(replies, "SAVE_SECONDS", 0.01)
-    monkeypatch.setattr(StreamingReply, "_save", refuse)
+    monkeypatch.setattr(messages, "save_texts", refuse)
     fake.script([script.text("one "), script.hold(gate), script.text("two"), script.done()])
     assert (await client.say(await client.new_chat(), "count"))["status"] == "complete"
-    assert [record.message for record in caplog.records] == ["reply could not be saved"]
+    assert [record.message for record in caplog.records] == ["replies could not be saved"]

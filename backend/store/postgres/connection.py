@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -46,6 +47,10 @@ class PostgresConnection(Connection):
     async def execute(self, sql: str, values: Row | None = None) -> int:
         outcome = (await self._driver.execute(*_arguments(sql, values), timeout=self._answer_seconds)).split()  # such as INSERT 0 1, UPDATE 3
         return int(outcome[-1]) if outcome[-1].isdigit() else -1
+
+    async def execute_many(self, sql: str, rows: Iterable[Row]) -> None:
+        statement, names = numbered(sql)
+        await self._driver.executemany(statement, [[row[name] for name in names] for row in rows], timeout=self._answer_seconds)
 
 
 def _arguments(sql: str, values: Row | None) -> list[Any]:
