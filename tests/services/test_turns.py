@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 import uuid
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from backend.llm import agent
 from backend.services import replies
 from backend.services.records import Clock, iso
 from backend.store import messages
+from backend.store.units import WritersTurn
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.replay import Replica, events_of
@@ -544,6 +545,41 @@ async def test_streaming_into_a_long_chat_does_not_write_it_again(client: Client
     written = (tmp_path / "cleanroom.db-wal").stat().st_size
     print(f"{written / 500:.0f} bytes for each of 500 tokens")
     assert 0 < written < 500 * 2048
+
+
+async def test_a_replys_first_words_do_not_wait_for_the_chats_that_begin_after_it(client: Client, fake: FakeOllama, monkeypatch: pytest.MonkeyPatch) -> None:
+    speaks, is_saving, may_end, is_urgent_queued = (asyncio.Event() for _ in range(4))
+
+    async def save_slowly(*_: object) -> None:
+        is_saving.set()
+        await may_end.wait()
+
+    def taken(writers: WritersTurn, *, is_urgent: bool = False) -> AbstractAsyncContextManager[None]:
+        if is_urgent and is_saving.is_set():
+            is_urgent_queued.set()
+        return really_taken(writers, is_urgent=is_urgent)
+
+    really_taken = WritersTurn.taken
+    first, second, third = [await client.new_chat() for _ in range(3)]
+    monkeypatch.setattr(WritersTurn, "taken", taken)
+    fake.script([script.text("one"), script.hold(may_end), script.done()], [script.hold(speaks), script.text("two"), script.done()])
+    replying = await client.ok("message.send", chat_id=first, client_id="1", text="hi")
+    await client.event("message.delta")
+    answered = await client.ok("message.send", chat_id=second, client_id="2", text="hi")
+    while len(fake.requests) < 2:
+        await asyncio.sleep(0.01)
+    monkeypatch.setattr(messages, "save_texts", save_slowly)
+    await is_saving.wait()
+    beginning = asyncio.create_task(client.say(third, "hi"))
+    await asyncio.sleep(0.05)  # its message waits to be written by now
+    speaks.set()
+    await is_urgent_queued.wait()
+    may_end.set()
+    for turn in (replying, answered):
+        await client.finished(turn["turn_id"])
+    await beginning
+    created = [(event["chat_id"], event["message"]["role"]) for event in client.of("message.created")]
+    assert created[-3:] == [(second, "assistant"), (third, "user"), (third, "assistant")]
 
 
 async def test_a_reply_that_can_not_be_saved_for_a_while_is_logged_once(
