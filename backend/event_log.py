@@ -14,7 +14,7 @@ LOGS_KEPT = 64
 
 
 class Logged(NamedTuple):
-    """An event as it is kept: its number and its frame alone, which the garbage collector need not walk through."""
+    """An event of a log: its number and its frame."""
 
     seq: int
     frame: str
@@ -52,17 +52,21 @@ class EventLog(Protocol):
 
 
 class _Chat:
-    """The log of one chat."""
+    """The log of one chat: its newest frames, whose numbers follow each other.
+
+    A hundred thousand may be kept. Texts alone are nothing that the garbage collector would have to walk through, which
+    holds up every stream.
+    """
 
     def __init__(self) -> None:
-        self.events: deque[Logged] = deque()
+        self.frames: deque[str] = deque()
         self.bytes = 0
 
-    def append(self, event: Logged) -> None:
-        self.events.append(event)
-        self.bytes += len(event.frame)
-        while len(self.events) > LOG_EVENTS or self.bytes > LOG_BYTES:
-            self.bytes -= len(self.events.popleft().frame)
+    def append(self, frame: str) -> None:
+        self.frames.append(frame)
+        self.bytes += len(frame)
+        while len(self.frames) > LOG_EVENTS or self.bytes > LOG_BYTES:
+            self.bytes -= len(self.frames.popleft())
 
 
 class MemoryLog:
@@ -78,7 +82,8 @@ class MemoryLog:
         return self._newest.get(chat_id, 0)
 
     def begin(self, chat_id: str, newest: int) -> None:
-        """Take up a chat's numbers where another process left off."""
+        """Take up a chat's numbers where another process left off; no event of before is kept."""
+        self._chats.pop(chat_id, None)
         self._newest[chat_id] = newest
 
     def append(self, chat_id: str, event: Logged) -> None:
@@ -90,12 +95,14 @@ class MemoryLog:
                 self._chats.popitem(last=False)
         else:
             self._chats.move_to_end(chat_id)
-        chat.append(event)
+        chat.append(event.frame)
 
     def oldest(self, chat_id: str) -> int:
         """The number of the oldest event that is kept; beyond the newest when none is."""
-        chat = self._chats.get(chat_id)
-        return chat.events[0].seq if chat and chat.events else self.newest(chat_id) + 1
+        return self.newest(chat_id) + 1 - len(self._frames(chat_id))
+
+    def _frames(self, chat_id: str) -> deque[str]:
+        return self._chats[chat_id].frames if chat_id in self._chats else deque()
 
     def broadcast(self, frame: str, user: str | None) -> None:
         """There is nobody else."""
@@ -107,12 +114,10 @@ class MemoryLog:
         """It costs nothing."""
 
     async def since(self, chat_id: str, epoch: str | None, after_seq: int | None) -> list[Logged] | None:
-        newest = self.newest(chat_id)
-        if epoch != self.epoch or after_seq is None or after_seq > newest:
+        oldest = self.oldest(chat_id)
+        if epoch != self.epoch or after_seq is None or not oldest - 1 <= after_seq <= self.newest(chat_id):
             return None
-        events = self._chats[chat_id].events if chat_id in self._chats else ()
-        missed = [event for event in events if event.seq > after_seq]
-        return missed if len(missed) == newest - after_seq else None
+        return [Logged(seq, frame) for seq, frame in enumerate(self._frames(chat_id), oldest) if seq > after_seq]
 
     async def is_watched_elsewhere(self, chat_id: str) -> bool:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import logging
 import math
@@ -276,5 +277,6 @@ class ModelBackend:
     async def _connect(self, url: str, kind: Literal["ollama", "embedded"]) -> ModelServer:
         # The HTTP clients take longer to import than all the rest, and the page can be served without them.
         module = await asyncio.to_thread(importlib.import_module, "backend.llm.model")
+        gc.freeze()  # as after the start: these are most of what the collector would look through again and again
         server: ModelServer = module.ModelServer(url, kind, first_token_seconds=self._settings.first_token_seconds)
         return server
