@@ -1,15 +1,35 @@
 // The server's tools as groups for the menu and as fields for a form. Pure functions.
 
-/** Tools for the menu as `{family, tools}`: the last used one first, as the family `recent`; then in the server's order. */
-export function toolGroups(tools, query, label, recent) {
+const isOffered = (tool) => tool.family && tool.for_model !== false;
+
+/**
+ * What a text asks of the menu, or null when it is a message: `query` behind a "/", and behind a tool's whole name the
+ * `words` for it.
+ */
+export function slashIn(text, tools) {
+  const [, query, words] = /^\/([^\s/]*)(?:\s([^]*))?$/.exec(text) ?? [];
+  if (query === undefined) return null;
+  return words === undefined || toolNamed(query, tools) ? { query, words } : null;
+}
+
+const toolNamed = (name, tools) => tools.find((tool) => isOffered(tool) && tool.name === name);
+
+/** Tools for the menu as `{family, tools}`: the last used one first, as the family `recent`; then in the server's order. With words only the tool that they are for. */
+export function toolGroups(tools, { query, words }, label, recent) {
   const wanted = query.toLocaleLowerCase();
-  const matching = tools.filter((tool) => tool.family && tool.for_model !== false && `${tool.name} ${label(tool)}`.toLocaleLowerCase().includes(wanted));
+  const isWanted = (tool) => (words === undefined ? `${tool.name} ${label(tool)}`.toLocaleLowerCase().includes(wanted) : tool.name === query);
+  const matching = tools.filter((tool) => isOffered(tool) && isWanted(tool));
   const others = matching.filter((tool) => tool.name !== recent);
   const families = [...new Set(others.map((tool) => tool.family))];
   const groups = families.map((family) => ({ family, tools: others.filter((tool) => tool.family === family) }));
   const latest = matching.filter((tool) => tool.name === recent);
   return latest.length ? [{ family: "recent", tools: latest }, ...groups] : groups;
 }
+
+const TYPED = ["text", "textarea", "number"];
+
+/** The field that words behind a tool's name are for: the first that one can type into. */
+export const fieldForWords = (fields) => fields.find(({ kind }) => TYPED.includes(kind))?.name;
 
 const LONG_TEXTS = ["content", "sql"];
 

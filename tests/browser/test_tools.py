@@ -44,6 +44,26 @@ def test_the_last_used_tool_comes_first_after_a_reload_too(open_page: OpenPage) 
     expect(menu.get_by_text("/task_list")).to_have_count(1)
 
 
+def test_words_behind_a_tools_name_fill_its_form_and_outlast_a_cancel(open_page: OpenPage, site: Site) -> None:
+    page = start_english(open_page)
+    composer = page.locator("[data-composer] textarea")
+    expect(type_slash(page, "task_add Buy milk")).to_be_visible()
+    page.keyboard.press("Enter")
+    form = page.locator("[data-tool-form=task_add]")
+    expect(form.get_by_label("Title")).to_have_value("Buy milk")
+    form.get_by_label("Title").press("Escape")
+    expect(composer).to_have_value("/task_add Buy milk")
+    composer.press("End")
+    composer.type(" and tea")
+    expect(page.locator(".slash-menu").get_by_role("option")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(form.get_by_label("Title")).to_have_value("Buy milk and tea")
+    form.get_by_role("button", name="Run").click()
+    expect(page.locator("[data-tool=task_add]")).to_contain_text("Buy milk and tea")
+    expect(composer).to_have_value("")
+    assert not site.fake.requests
+
+
 def test_a_form_has_the_controls_of_the_schema(open_page: OpenPage) -> None:
     page = start_english(open_page)
     form = choose_tool(page, "task_update")

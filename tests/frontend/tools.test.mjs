@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cardText } from "../../frontend/js/card-text.js";
-import { fieldsOf, readFields, toolGroups } from "../../frontend/js/tools.js";
+import { fieldForWords, fieldsOf, readFields, slashIn, toolGroups } from "../../frontend/js/tools.js";
 
 const tool = (name, family, fields = {}) => ({ name, family, for_model: true, ...fields });
 const TOOLS = [tool("task_add", "tasks"), tool("note_save", "notes"), tool("task_list", "tasks"), tool("task_restore", "tasks", { for_model: false }), tool("current_state", null)];
 
-const named = (query, recent = "") => toolGroups(TOOLS, query, ({ name }) => (name === "task_add" ? "Добавить задачу" : name), recent).map(({ family, tools }) => [family, ...tools.map(({ name }) => name)]);
+const named = (query, recent = "") => toolGroups(TOOLS, { query }, ({ name }) => (name === "task_add" ? "Добавить задачу" : name), recent).map(({ family, tools }) => [family, ...tools.map(({ name }) => name)]);
 
 test("tools stand family by family, without those that only buttons use", () => {
   assert.deepEqual(named(""), [["tasks", "task_add", "task_list"], ["notes", "note_save"]]);
@@ -23,6 +23,20 @@ test("the tool that was used last comes first and only once", () => {
 test("tools are found by their name and by what the person calls them", () => {
   assert.deepEqual(named("ДОБАВ"), [["tasks", "task_add"]]);
   assert.deepEqual(named("save", "task_add"), [["notes", "note_save"]]);
+});
+
+test("words behind a tool's whole name are for that tool, and everything else is a message", () => {
+  assert.deepEqual(slashIn("/tas", TOOLS), { query: "tas", words: undefined });
+  assert.deepEqual(slashIn("/task_add buy milk\nand tea", TOOLS), { query: "task_add", words: "buy milk\nand tea" });
+  assert.deepEqual(slashIn("/task_add ", TOOLS), { query: "task_add", words: "" });
+  for (const message of ["", "task_add x", "/task x", "/task_restore 1", "/current_state x", "/etc/hosts is gone", " /task_add x"]) assert.equal(slashIn(message, TOOLS), null, message);
+  const groups = toolGroups([tool("task_add_all", "tasks"), ...TOOLS], { query: "task_add", words: "x" }, ({ name }) => name, "task_add_all");
+  assert.deepEqual(groups.flatMap(({ tools }) => tools.map(({ name }) => name)), ["task_add"]);
+});
+
+test("words fill the first field that one can type into", () => {
+  assert.equal(fieldForWords(fieldsOf({ properties: { sure: { type: "boolean" }, id: { type: "integer" }, title: { type: "string" } } })), "id");
+  assert.equal(fieldForWords(fieldsOf({ properties: { sure: { type: "boolean" } } })), undefined);
 });
 
 const PARAMETERS = {

@@ -4,7 +4,7 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { isComposing } from "../keys.js";
 import { sizeProblem } from "../limits.js";
-import { toolGroups } from "../tools.js";
+import { slashIn, toolGroups } from "../tools.js";
 import { useApp, useRunning } from "./context.js";
 import { html } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
@@ -19,16 +19,17 @@ export function Composer({ chatId }) {
   const menuId = useId();
   const [initial] = useState(() => drafts.read(chatId));
   const [blank, setBlank] = useState(isBlank(initial));
-  const [query, setQuery] = useState(queryOf(initial));
+  const slashOf = (text) => slashIn(text, store.workspace.value.tools);
+  const [slash, setSlash] = useState(slashOf(initial));
   const [tooLarge, setTooLarge] = useState(null);
   const [tool, setTool] = useState(null);
   const running = useRunning(chatId);
-  const menu = useSlashMenu(query);
+  const menu = useSlashMenu(slash);
   const editLast = useEditLast(chatId);
 
   const typed = (value) => {
     setBlank(isBlank(value));
-    setQuery(queryOf(value));
+    setSlash(slashOf(value));
     setTooLarge(null);
     drafts.keep(chatId, value);
     fitHeight(field.current, value);
@@ -39,17 +40,20 @@ export function Composer({ chatId }) {
   };
   const openTools = () => {
     if (field.current.value === "") change("/");
-    else setQuery(queryOf(field.current.value) ?? "");
+    else setSlash(slashOf(field.current.value) ?? { query: "" });
     menu.show();
     field.current.focus();
   };
   const choose = (chosen) => {
-    if (queryOf(field.current.value) === null) setQuery(null);
-    else change("");
+    const typedSlash = slashOf(field.current.value);
+    if (typedSlash && !typedSlash.words) change("");
+    else setSlash(null);
     preferences.lastTool.value = chosen.name;
-    setTool(chosen);
+    setTool({ ...chosen, words: typedSlash?.words });
   };
-  const closeTool = () => {
+  const closeTool = ({ isUsed }) => {
+    // Words that were written for a tool stay until it was used with them: a form can be closed by mistake.
+    if (isUsed && slashOf(field.current.value)?.words) change("");
     setTool(null);
     field.current.focus();
   };
@@ -82,7 +86,7 @@ export function Composer({ chatId }) {
   }, []);
 
   return html`<div class="composer-area">
-    ${tool && html`<${ToolForm} key=${tool.name} chatId=${chatId} tool=${tool} close=${closeTool} running=${running} />`}
+    ${tool && html`<${ToolForm} key=${tool.name} chatId=${chatId} tool=${tool} words=${tool.words} close=${closeTool} running=${running} />`}
     ${menu.open && html`<${SlashMenu} id=${menuId} groups=${menu.groups} current=${menu.current} choose=${choose} />`}
     <form class="composer" data-composer onSubmit=${(event) => { event.preventDefault(); send(); }}>
       <${IconButton} name="slash" label=${t("composer.tools")} class="slash-button" onClick=${openTools} />
@@ -103,26 +107,23 @@ export function Composer({ chatId }) {
 
 const isBlank = (text) => !/\S/.test(text);
 
-/** What follows a "/" that opens the tools, or null. */
-const queryOf = (text) => (/^\/[^\s/]*$/.test(text) ? text.slice(1) : null);
-
 export function SizeProblem({ bytes, limit }) {
   const { t, megabytes } = useApp();
   return html`<span class="danger-text" data-too-large>${t("composer.tooLarge", { size: megabytes(bytes), limit: megabytes(limit) })}</span>`;
 }
 
-function useSlashMenu(query) {
+function useSlashMenu(slash) {
   const { store, preferences, known } = useApp();
   const [index, setIndex] = useState(0);
   const [dismissed, setDismissed] = useState(false);
   const label = (tool) => known(`tool.${tool.name}`, tool.name);
-  const groups = query === null ? [] : toolGroups(store.workspace.value.tools, query, label, preferences.lastTool.value);
+  const groups = slash === null ? [] : toolGroups(store.workspace.value.tools, slash, label, preferences.lastTool.value);
   const tools = groups.flatMap((group) => group.tools);
   const current = tools[Math.min(index, tools.length - 1)];
   useEffect(() => {
     setIndex(0);
-    if (query === null) setDismissed(false);
-  }, [query]);
+    if (slash === null) setDismissed(false);
+  }, [slash?.query]);
 
   const onKeyDown = (event, choose) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];

@@ -2,7 +2,7 @@
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { isComposing } from "../keys.js";
-import { fieldsOf, readFields } from "../tools.js";
+import { fieldForWords, fieldsOf, readFields } from "../tools.js";
 import { keepsComposing } from "./controls.js";
 import { useApp } from "./context.js";
 import { html } from "./html.js";
@@ -53,14 +53,16 @@ export function useToolForm(chatId, tool, fields, { fixed = {}, done }) {
   return { form, submit, wrong, error: isShown ? null : failure };
 }
 
-export function ToolForm({ chatId, tool, close, running }) {
+/** `words` were written behind the tool's name; `close` is told whether the tool was used. */
+export function ToolForm({ chatId, tool, words = "", close, running }) {
   const { t, known, ui } = useApp();
   const id = useId();
   const fields = fieldsOf(tool.parameters);
   const done = () => {
     ui.followEnd();
-    close();
+    close({ isUsed: true });
   };
+  const cancel = () => close({ isUsed: false });
   const { form, submit, wrong, error } = useToolForm(chatId, tool.name, fields, { done });
   useEffect(() => {
     form.current.querySelector("input, textarea, select, .button.primary").focus();
@@ -70,7 +72,7 @@ export function ToolForm({ chatId, tool, close, running }) {
     if (isComposing(event)) return;
     if (event.key === "Escape") {
       event.preventDefault();
-      close();
+      cancel();
     } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       form.current.requestSubmit();
@@ -78,11 +80,11 @@ export function ToolForm({ chatId, tool, close, running }) {
   };
   return html`<form class="tool-form" ref=${form} data-tool-form=${tool.name} onSubmit=${submit} onKeyDown=${onKeyDown} aria-labelledby=${`${id}-heading`}>
     <header><h2 id=${`${id}-heading`}>${known(`tool.${tool.name}`, tool.name)}</h2><code>/${tool.name}</code><span class="grow"></span>
-      <${IconButton} name="close" label=${t("editor.cancel")} onClick=${close} /></header>
-    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-argument-${field.name}`} field=${field} wrong=${wrong[field.name]} />`)}
+      <${IconButton} name="close" label=${t("editor.cancel")} onClick=${cancel} /></header>
+    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-argument-${field.name}`} field=${field} value=${field.name === fieldForWords(fields) ? words : ""} wrong=${wrong[field.name]} />`)}
     ${error && html`<div class="failure" role="alert"><${ErrorText} error=${error} /></div>`}
     <div class="actions"><button class="button primary" disabled=${running}>${t("slash.run")}</button>
-      <button type="button" class="button quiet" onClick=${close}>${t("editor.cancel")}</button></div>
+      <button type="button" class="button quiet" onClick=${cancel}>${t("editor.cancel")}</button></div>
   </form>`;
 }
 
