@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -44,7 +44,7 @@ class Model(Protocol):
     @property
     def can_call_tools(self) -> bool: ...
 
-    def stream(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], options: dict[str, Any]) -> AsyncIterator[Chunk]: ...
+    def stream(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], options: dict[str, Any]) -> AsyncGenerator[Chunk, None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Journal(Protocol):
     async def request(self, rounds: Sequence[Round]) -> Request:
         """Read the facts of this moment and assemble the next request."""
 
-    async def waiting(self, reason: WaitReason | None) -> None:
+    def waiting(self, reason: WaitReason | None) -> None:
         """The model has not begun; None: look for the reason yourself."""
 
     async def text(self, piece: str) -> None:
@@ -195,7 +195,7 @@ class Turn:
             except ModelBusy:
                 if self.clock() + BUSY_PAUSE_SECONDS > give_up:
                     raise
-                await self.journal.waiting("model_busy")
+                self.journal.waiting("model_busy")
                 await asyncio.sleep(BUSY_PAUSE_SECONDS)
 
     async def _stream(self, request: Request, options: dict[str, Any]) -> None:
@@ -204,9 +204,12 @@ class Turn:
         openings = call_openings(offered)
         begun = shown = len(reply.text)
         self.usage.asked(started)
-        stream = self.model.stream(request.messages, request.tools, options)
-        async with aclosing(_with_notice(stream, self.journal)) as chunks:
+        async with AsyncExitStack() as stack:
+            chunks = await stack.enter_async_context(aclosing(self.model.stream(request.messages, request.tools, options)))
+            notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.journal.waiting, None)
+            stack.callback(notice.cancel)
             async for chunk in chunks:
+                notice.cancel()
                 now = self.clock()
                 self.usage.heard(chunk, now)
                 reply.time(chunk, now - started)
@@ -250,21 +253,3 @@ class Turn:
             last = list(failures.values())[-1]
             raise ToolFailed(f"The model's calls went on failing and the turn was stopped. The last one: {last}")
         self._failed |= failures.keys()
-
-
-async def _with_notice(stream: AsyncIterator[Chunk], journal: Journal) -> AsyncGenerator[Chunk, None]:
-    """Pass the chunks on, and have the person told when the first one is long in coming."""
-    first = asyncio.ensure_future(anext(stream, None))
-    try:
-        done, _ = await asyncio.wait({first}, timeout=NOTICE_SECONDS)
-        if not done:
-            await journal.waiting(None)
-        chunk = await first
-        while chunk is not None:
-            yield chunk
-            chunk = await anext(stream, None)
-    finally:
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        if isinstance(stream, AsyncGenerator):
-            await stream.aclose()

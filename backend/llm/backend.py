@@ -8,7 +8,7 @@ import importlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,7 +61,7 @@ class BoundModel:
     def can_call_tools(self) -> bool:
         return "tools" in self.info.capabilities
 
-    def stream(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], options: dict[str, Any]) -> AsyncIterator[Chunk]:
+    def stream(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], options: dict[str, Any]) -> AsyncGenerator[Chunk, None]:
         chosen = {"temperature": self.parameters["temperature"]} if "temperature" in self.parameters else {}
         return self.server.stream(
             model=self.name,

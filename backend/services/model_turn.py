@@ -86,7 +86,7 @@ class ModelTurn:
             self._history = _ending_with(self._reply.begun, history) if self._ends_with_reply else history
         return await self._prompting.request(tx, chat_id, self._model, self._history, self._rounds, families, self._families_off)
 
-    async def waiting(self, reason: WaitReason | None) -> None:
+    def waiting(self, reason: WaitReason | None) -> None:
         if reason is None:
             reason = "model_busy" if self._others_run() else "model_loading"
         self._journal.publish(TurnWaiting(chat_id=self._record.chat_id, turn_id=self._record.turn_id, reason=reason))
