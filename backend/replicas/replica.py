@@ -37,6 +37,8 @@ class Replica:
         self._owner: Owner
         self._router: Router
         self._catching_up: set[asyncio.Task[None]] = set()
+        # Said again when Redis has lost them: by these a turn is known elsewhere, and seen to when this replica dies.
+        self._running: dict[str, str] = {}
 
     def route(self, owner: Owner, dispatch: Dispatch, chat_of: ChatOf) -> Dispatch:
         """The way by which commands go from now on."""
@@ -84,9 +86,11 @@ class Replica:
     # --- turns, as the services tell of them
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
+        self._running[chat_id] = turn_id
         self._line.say("HSET", TURNS, chat_id, turn_id)
 
     def turn_ended(self, chat_id: str) -> None:
+        self._running.pop(chat_id, None)
         self._line.say("HDEL", TURNS, chat_id)
 
     async def running(self) -> set[str]:
@@ -120,6 +124,7 @@ class Replica:
         return self._owner.is_busy(chat_id)
 
     def let_go(self, chat_id: str) -> None:
+        self._running.pop(chat_id, None)
         self._owner.forget(chat_id)
         self._log.give_up(chat_id)
         if self.hub.is_watched_here(chat_id):
@@ -132,6 +137,8 @@ class Replica:
 
     def epoch_changed(self, epoch: str) -> None:
         self._log.epoch = epoch
+        for chat_id, turn_id in self._running.items():
+            self._line.say("HSET", TURNS, chat_id, turn_id)
         self.hub.send_away()
 
     # --- what is heard

@@ -219,6 +219,7 @@ async def test_redis_may_lose_everything_and_an_owner_keeps_its_chats(redis: Val
     one, two = await start(), await start()
     await one.owns("a")
     one.turn_began("a", "turn 1")
+    await until(lambda: one.unsaid == 0)
     epoch, watcher = one.hub.epoch, Outbox()
     one.hub.attach(watcher)
     redis.kill()
@@ -230,6 +231,10 @@ async def test_redis_may_lose_everything_and_an_owner_keeps_its_chats(redis: Val
     one.hub.publish(started())
     await until(lambda: one.unsaid == 0)
     assert await watch(two, after=one.hub.seq("a")) is not None
+    assert await two.running() == {"a"}  # which says so in a welcome, and goes on with it when the owner dies
+    one.turn_ended("a")
+    await until(lambda: one.unsaid == 0)
+    assert await two.running() == set()
 
 
 async def test_a_chat_that_another_server_has_by_now_is_let_go_and_watched_there(start: Start) -> None:
