@@ -55,11 +55,12 @@ class Replica:
 
     async def leave(self) -> None:
         """Let idle chats go, and the others as their replies end; then have the others wait with their commands until the rest is theirs."""
+        self._router.is_draining = True
         for _ in range(round(DRAIN_SECONDS / DRAIN_LOOK_SECONDS)):
             if not any(map(self._owner.is_replying, self._leases.drain())):
                 break
             await asyncio.sleep(DRAIN_LOOK_SECONDS)
-        self._router.is_leaving = True
+        await self._router.leave()
 
     async def close(self) -> None:
         """Let all chats go; no turn may run any more."""

@@ -43,7 +43,8 @@ class Router:
         self._dispatch = dispatch
         self._chat_of = chat_of
         self._answers: dict[str, asyncio.Future[str | None]] = {}
-        self.is_leaving = False
+        self.is_draining = False
+        self._is_leaving = False
         self._serving: set[asyncio.Task[None]] = set()
 
     async def dispatch(self, connection: Connection, command: Command) -> Result | None:
@@ -79,10 +80,14 @@ class Router:
         elif (answer := self._answers.get(message["id"])) is not None and not answer.done():
             answer.set_result(message["frame"])
 
-    async def close(self) -> None:
-        """Finish what other replicas have asked; whoever still waits for an answer then asks this one's successor."""
+    async def leave(self) -> None:
+        """Have the others wait with their commands until their chats are nobody's; finish what they have asked before."""
+        self._is_leaving = True
         if self._serving:
             await asyncio.wait(self._serving, timeout=LOOK_SECONDS)
+
+    async def close(self) -> None:
+        """Whoever still waits for an answer then asks this one's successor."""
         for task in self._serving:
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
@@ -106,7 +111,9 @@ class Router:
     async def _serve(self, message: dict[str, Any]) -> None:
         """Carry out what another replica asks for; no frame when the chat is not this one's, or not for long."""
         frame, chat_id = None, message["chat_id"]
-        if not self.is_leaving and self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
+        if self.is_draining:
+            self._leases.drain()  # or people who write at once would keep this replica up
+        if not self._is_leaving and self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
             with self._leases.using(chat_id):
                 frame = await self._answer(message["user"], message["command"])
         self._line.tell(replica_channel(message["from"]), {"id": message["id"], "frame": frame})

@@ -12,7 +12,7 @@ from backend.connection import Connection, Result
 from backend.errors import Unreachable
 from backend.hub import Outbox
 from backend.protocol import ChatDeleted, ChatOpen, Command, MessageDelta, TurnStarted, TurnStop
-from backend.replicas import leases
+from backend.replicas import leases, replica
 from backend.replicas.line import events_key, owner_key
 from backend.replicas.shared_log import STREAM_SECONDS
 from tests.engines import Valkey
@@ -281,8 +281,48 @@ async def test_a_command_whose_server_dies_is_carried_out_by_the_one_that_asked(
     assert await two.owns("a")
 
 
+async def test_a_chat_leaves_a_server_that_drains_with_the_first_command_after_its_reply(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "DRAIN_SECONDS", 60)
+    monkeypatch.setattr(replica, "DRAIN_LOOK_SECONDS", 20)
+    one, two = await start(), await start()
+    one.deeds.busy.add("a")
+    await one.owns("a")
+    leaving = asyncio.create_task(one.leave())
+    try:
+        await two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop"))
+        one.deeds.busy.clear()
+        await two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop"))
+        assert (len(one.deeds.commands), len(two.deeds.commands)) == (1, 1)
+        assert one.deeds.forgotten == ["a"]
+    finally:
+        leaving.cancel()
+
+
+async def test_what_was_asked_of_a_server_before_it_leaves_is_answered_first(start: Start) -> None:
+    one, two = await start(), await start()
+    await one.owns("a")
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer(*_: object) -> Result:
+        is_asked.set()
+        await may_answer.wait()
+        return {}
+
+    one.deeds.answer = answer
+    asked = asyncio.ensure_future(two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop")))
+    await is_asked.wait()
+    leaving = asyncio.ensure_future(one.leave())
+    await asyncio.sleep(0.1)
+    assert not leaving.done()  # what comes after it ends every turn
+    may_answer.set()
+    await leaving
+    await asked
+    assert (len(one.deeds.commands), len(two.deeds.commands)) == (1, 0)
+
+
 async def test_commands_wait_for_a_server_that_leaves_and_go_to_its_successor(start: Start) -> None:
     one, two = await start(), await start()
+    one.deeds.busy.add("a")  # its turn has to be ended first
     await one.owns("a")
     await one.leave()
     asked = asyncio.ensure_future(two.dispatch(Connection(two.hub, ""), TurnStop(chat_id="a", type="turn.stop")))
