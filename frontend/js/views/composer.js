@@ -53,7 +53,9 @@ export function Composer({ chatId }) {
   };
   const closeTool = ({ isUsed }) => {
     // Words that were written for a tool stay until it was used with them: a form can be closed by mistake.
-    if (isUsed && slashOf(field.current.value)?.words) change("");
+    const typedSlash = slashOf(field.current.value);
+    if (isUsed && typedSlash?.words) change("");
+    else setSlash(typedSlash);
     setTool(null);
     field.current.focus();
   };
