@@ -114,8 +114,8 @@ class Leases:
         self._claiming: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._heard_at = 0.0
         self._epoch = ""
-        self._beating: asyncio.Task[None] | None = None
-        self._seeing_to_orphans: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.is_draining = False
 
     @property
     def is_fenced(self) -> bool:
@@ -125,23 +125,24 @@ class Leases:
     async def begin(self) -> None:
         """Say that this replica is there, and go on saying so. Raises Unreachable."""
         await self._renew()
-        self._beating = asyncio.create_task(self._beat())
-        self._seeing_to_orphans = asyncio.create_task(self._see_to_orphans())
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._see_to_orphans())]
 
     async def close(self) -> None:
         """Let all chats go in good order; no turn may run any more."""
-        tasks = [task for task in (self._beating, self._seeing_to_orphans) if task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for chat_id in list(self._owned):
             self._release(chat_id)
 
     def drain(self) -> list[str]:
         """Look for nothing more to take up, and let go of what is not in use; the chats that are left."""
-        if self._seeing_to_orphans is not None:
-            self._seeing_to_orphans.cancel()
+        self.is_draining = True
         self._let_go(unused_for=0)
+        return self.owned
+
+    @property
+    def owned(self) -> list[str]:
         return list(self._owned)
 
     def owns(self, chat_id: str) -> bool:
@@ -208,11 +209,11 @@ class Leases:
         values = (self._line.replica, _milliseconds(LEASE_SECONDS), uuid.uuid4().hex, _milliseconds(SETTLING_SECONDS))
         epoch, *lost = await self._line.ask("EVAL", _RENEW, len(keys), *keys, *values)
         self._heard_at = asked_at
+        for position in lost:
+            self.lose(chats[position - 1])
         if epoch != self._epoch:
             self._epoch = epoch
             self._keeper.epoch_changed(epoch)
-        for position in lost:
-            self.lose(chats[position - 1])
 
     def lose(self, chat_id: str) -> None:
         """Another replica has the chat: let go of it."""
@@ -232,7 +233,7 @@ class Leases:
 
     async def _see_to_orphans(self) -> None:
         """Beside the heartbeat: a database that answers late must not stop that."""
-        while True:
+        while not self.is_draining:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             try:
                 await self._take_up_orphans()

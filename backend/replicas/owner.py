@@ -28,8 +28,8 @@ class Owner(Protocol):
     async def unfinished(self) -> list[str]:
         """The chats in which a message is not whole, whoever sees to it."""
 
-    def is_busy(self, chat_id: str) -> bool:
-        """Whether a turn runs in the chat."""
+    def running_turn(self, chat_id: str) -> str | None:
+        """The id of the turn that runs in the chat."""
 
     def is_replying(self, chat_id: str) -> bool:
         """Whether a turn runs in the chat that goes on by itself."""

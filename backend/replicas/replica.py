@@ -37,8 +37,6 @@ class Replica:
         self._owner: Owner
         self._router: Router
         self._catching_up: set[asyncio.Task[None]] = set()
-        # Said again when Redis has lost them: by these a turn is known elsewhere, and seen to when this replica dies.
-        self._running: dict[str, str] = {}
 
     def route(self, owner: Owner, dispatch: Dispatch, chat_of: ChatOf) -> Dispatch:
         """The way by which commands go from now on."""
@@ -55,7 +53,6 @@ class Replica:
 
     async def leave(self) -> None:
         """Let idle chats go, and the others as their replies end; then have the others wait with their commands until the rest is theirs."""
-        self._router.is_draining = True
         for _ in range(round(DRAIN_SECONDS / DRAIN_LOOK_SECONDS)):
             if not any(map(self._owner.is_replying, self._leases.drain())):
                 break
@@ -87,11 +84,9 @@ class Replica:
     # --- turns, as the services tell of them
 
     def turn_began(self, chat_id: str, turn_id: str) -> None:
-        self._running[chat_id] = turn_id
         self._line.say("HSET", TURNS, chat_id, turn_id)
 
     def turn_ended(self, chat_id: str) -> None:
-        self._running.pop(chat_id, None)
         self._line.say("HDEL", TURNS, chat_id)
 
     async def running(self) -> set[str]:
@@ -118,14 +113,13 @@ class Replica:
         await self._owner.hold(claim.chat_id, self.id)
         if not claim.was_left or claim.turn_id is not None:
             await self._owner.recover(claim.chat_id, claim.turn_id)
-        if claim.turn_id is not None and not self._owner.is_busy(claim.chat_id):
+        if claim.turn_id is not None and not self.is_busy(claim.chat_id):
             self.turn_ended(claim.chat_id)
 
     def is_busy(self, chat_id: str) -> bool:
-        return self._owner.is_busy(chat_id)
+        return self._owner.running_turn(chat_id) is not None
 
     def let_go(self, chat_id: str) -> None:
-        self._running.pop(chat_id, None)
         self._owner.forget(chat_id)
         self._log.give_up(chat_id)
         if self.hub.is_watched_here(chat_id):
@@ -138,8 +132,9 @@ class Replica:
 
     def epoch_changed(self, epoch: str) -> None:
         self._log.epoch = epoch
-        for chat_id, turn_id in self._running.items():
-            self._line.say("HSET", TURNS, chat_id, turn_id)
+        for chat_id in self._leases.owned:  # Redis has lost them: by these a turn is known elsewhere, and seen to when this replica dies
+            if (turn_id := self._owner.running_turn(chat_id)) is not None:
+                self.turn_began(chat_id, turn_id)
         self.hub.send_away()
 
     # --- what is heard

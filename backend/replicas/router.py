@@ -43,7 +43,6 @@ class Router:
         self._dispatch = dispatch
         self._chat_of = chat_of
         self._answers: dict[str, asyncio.Future[str | None]] = {}
-        self.is_draining = False
         self._is_leaving = False
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -111,7 +110,7 @@ class Router:
     async def _serve(self, message: dict[str, Any]) -> None:
         """Carry out what another replica asks for; no frame when the chat is not this one's, or not for long."""
         frame, chat_id = None, message["chat_id"]
-        if self.is_draining:
+        if self._leases.is_draining:
             self._leases.drain()  # or people who write at once would keep this replica up
         if not self._is_leaving and self._leases.owns(chat_id) and await self._leases.owner_of(chat_id) == self._line.replica:
             with self._leases.using(chat_id):

@@ -52,8 +52,11 @@ class Recovery:
         """The chats in which a message is not whole, whoever sees to it."""
         return await self._journal.read(messages.unfinished_chats)
 
-    def is_busy(self, chat_id: str) -> bool:
-        return self._pulls.is_busy if chat_id == PULLS else self._turns.running_turn(chat_id) is not None
+    def running_turn(self, chat_id: str) -> str | None:
+        """The id of the turn that runs in a chat; PULLS while one runs here."""
+        if chat_id == PULLS:
+            return PULLS if self._pulls.is_busy else None
+        return self._turns.running_turn(chat_id)
 
     def is_replying(self, chat_id: str) -> bool:
         return self._turns.is_replying(chat_id)

@@ -104,8 +104,8 @@ class Deeds:
     async def unfinished(self) -> list[str]:
         return self.left
 
-    def is_busy(self, chat_id: str) -> bool:
-        return chat_id in self.busy
+    def running_turn(self, chat_id: str) -> str | None:
+        return "turn 1" if chat_id in self.busy else None
 
     def is_replying(self, chat_id: str) -> bool:
         return chat_id in self.busy
@@ -142,7 +142,7 @@ class Server(Replica):
 
     def die(self) -> None:
         """End as by `kill -9`: nothing more is said, no lease is let go."""
-        for task in [*filter(None, (self._leases._beating, self._leases._seeing_to_orphans)), *self._line._tasks, *self._router._serving]:
+        for task in [*self._leases._tasks, *self._line._tasks, *self._router._serving]:
             task.cancel()
         self._line.forget_unsaid()
         self._leases._owned.clear()

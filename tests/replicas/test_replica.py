@@ -218,6 +218,7 @@ async def test_redis_may_lose_everything_and_an_owner_keeps_its_chats(redis: Val
     monkeypatch.setattr(leases, "LEASE_SECONDS", 20.0)
     one, two = await start(), await start()
     await one.owns("a")
+    one.deeds.busy.add("a")
     one.turn_began("a", "turn 1")
     await until(lambda: one.unsaid == 0)
     epoch, watcher = one.hub.epoch, Outbox()
