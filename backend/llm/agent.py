@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -204,9 +204,10 @@ class Turn:
         openings = call_openings(offered)
         begun = shown = len(reply.text)
         self.usage.asked(started)
+        chunks = self.model.stream(request.messages, request.tools, options)
+        notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.journal.waiting, None)
         async with AsyncExitStack() as stack:
-            chunks = await stack.enter_async_context(aclosing(self.model.stream(request.messages, request.tools, options)))
-            notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.journal.waiting, None)
+            stack.push_async_callback(chunks.aclose)
             stack.callback(notice.cancel)
             async for chunk in chunks:
                 notice.cancel()

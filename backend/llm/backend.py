@@ -10,7 +10,8 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from backend.embedded.process import EmbeddedProcess
 from backend.errors import ModelError, ModelNotFound, ModelUnavailable
@@ -275,8 +276,13 @@ class ModelBackend:
             return self._child
 
     async def _connect(self, url: str, kind: Literal["ollama", "embedded"]) -> ModelServer:
-        # The HTTP clients take longer to import than all the rest, and the page can be served without them.
-        module = await asyncio.to_thread(importlib.import_module, "backend.llm.model")
-        gc.freeze()  # as after the start: these are most of what the collector would look through again and again
-        server: ModelServer = module.ModelServer(url, kind, first_token_seconds=self._settings.first_token_seconds)
-        return server
+        model_server = await asyncio.to_thread(_model_server)
+        return model_server(url, kind, first_token_seconds=self._settings.first_token_seconds)
+
+
+@cache
+def _model_server() -> type[ModelServer]:
+    # The HTTP clients take longer to import than all the rest, and the page can be served without them.
+    module = importlib.import_module("backend.llm.model")
+    gc.freeze()  # as after the start: these are most of what the collector would look through again and again
+    return cast("type[ModelServer]", module.ModelServer)

@@ -221,11 +221,15 @@ async def unfinished_chats(tx: Connection) -> list[str]:
     return [row["session_id"] for row in await tx.fetch_all("SELECT DISTINCT session_id FROM chat_messages WHERE status = 'streaming'")]
 
 
+# The message `:id`, unless it is whole, or was ended by another process.
+_IS_UNFINISHED = "id = :id AND status = 'streaming'"
+
+
 async def save_unfinished(tx: Connection, message_id: int, **columns: object) -> dict[str, Any] | None:
     """Write the named columns of a message that is not whole; None when it is gone, or was ended by another process."""
-    return await _update(tx, "id = :id AND status = 'streaming'", message_id, columns)
+    return await _update(tx, _IS_UNFINISHED, message_id, columns)
 
 
 async def save_texts(tx: Connection, texts: Iterable[Row]) -> None:
     """Write `content` and `thinking` of messages that are not whole, each by its `id`; one that is gone or was ended is passed over."""
-    await tx.execute_many("UPDATE chat_messages SET content = :content, thinking = :thinking WHERE id = :id AND status = 'streaming'", texts)
+    await tx.execute_many(f"UPDATE chat_messages SET content = :content, thinking = :thinking WHERE {_IS_UNFINISHED}", texts)

@@ -9,10 +9,8 @@ const isOffered = (tool) => tool.family && tool.for_model !== false;
 export function slashIn(text, tools) {
   const [, query, words] = /^\/([^\s/]*)(?:\s([^]*))?$/.exec(text) ?? [];
   if (query === undefined) return null;
-  return words === undefined || toolNamed(query, tools) ? { query, words } : null;
+  return words === undefined || tools.some((tool) => isOffered(tool) && tool.name === query) ? { query, words } : null;
 }
-
-const toolNamed = (name, tools) => tools.find((tool) => isOffered(tool) && tool.name === name);
 
 /** Tools for the menu as `{family, tools}`: the last used one first, as the family `recent`; then in the server's order. With words only the tool that they are for. */
 export function toolGroups(tools, { query, words }, label, recent) {

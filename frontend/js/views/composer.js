@@ -20,7 +20,7 @@ export function Composer({ chatId }) {
   const [initial] = useState(() => drafts.read(chatId));
   const [blank, setBlank] = useState(isBlank(initial));
   const slashOf = (text) => slashIn(text, store.workspace.value.tools);
-  const [slash, setSlash] = useState(slashOf(initial));
+  const [slash, setSlash] = useState(() => slashOf(initial));
   const [tooLarge, setTooLarge] = useState(null);
   const [tool, setTool] = useState(null);
   const running = useRunning(chatId);

@@ -58,6 +58,7 @@ export function ToolForm({ chatId, tool, words = "", close, running }) {
   const { t, known, ui } = useApp();
   const id = useId();
   const fields = fieldsOf(tool.parameters);
+  const wordsField = fieldForWords(fields);
   const done = () => {
     ui.followEnd();
     close({ isUsed: true });
@@ -81,7 +82,7 @@ export function ToolForm({ chatId, tool, words = "", close, running }) {
   return html`<form class="tool-form" ref=${form} data-tool-form=${tool.name} onSubmit=${submit} onKeyDown=${onKeyDown} aria-labelledby=${`${id}-heading`}>
     <header><h2 id=${`${id}-heading`}>${known(`tool.${tool.name}`, tool.name)}</h2><code>/${tool.name}</code><span class="grow"></span>
       <${IconButton} name="close" label=${t("editor.cancel")} onClick=${cancel} /></header>
-    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-argument-${field.name}`} field=${field} value=${field.name === fieldForWords(fields) ? words : ""} wrong=${wrong[field.name]} />`)}
+    ${fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-argument-${field.name}`} field=${field} value=${field.name === wordsField ? words : ""} wrong=${wrong[field.name]} />`)}
     ${error && html`<div class="failure" role="alert"><${ErrorText} error=${error} /></div>`}
     <div class="actions"><button class="button primary" disabled=${running}>${t("slash.run")}</button>
       <button type="button" class="button quiet" onClick=${cancel}>${t("editor.cancel")}</button></div>
