@@ -20,12 +20,11 @@ from contextlib import contextmanager
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
-from uvicorn._types import ASGISendEvent
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from backend import logs
 from backend.app import create_app, frame_bytes
 from backend.errors import CleanroomError, SettingsError
+from backend.frame_socket import FrameSocket
 from backend.settings import LOOPBACK_OF, Settings
 
 logger = logging.getLogger("backend")
@@ -50,22 +49,6 @@ class Server(uvicorn.Server):
         yield
 
 
-class Socket(WebSocketsSansIOProtocol):
-    """A WebSocket that can't hold up the server's end, and whose refusal is no error of the server."""
-
-    async def send(self, message: ASGISendEvent) -> None:
-        await super().send(message)
-        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True  # or uvicorn would log each stranger's try as a fault of ours
-
-    def shutdown(self) -> None:
-        # Who doesn't read would be waited for, and for one that has said goodbye before uvicorn raises.
-        if self.transport.is_closing() or not self.writable.is_set():
-            self.transport.abort()
-        else:
-            super().shutdown()
-
-
 async def run(settings: Settings) -> None:
     """Serve until a signal ends it. Raises a CleanroomError when it can't start."""
     asyncio.get_running_loop().set_exception_handler(logs.report_loop_error)
@@ -84,7 +67,7 @@ def configure(app: Starlette, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         lifespan="off",  # entered in `run`, so that a failing start is one line and not a traceback
-        ws=Socket,
+        ws=FrameSocket,
         ws_max_size=frame_bytes(settings),
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,

@@ -1,4 +1,4 @@
-"""One WebSocket: a reader task, a writer task and an outbox between the hub and the wire.
+"""One WebSocket: a reader task, an outbox between the hub and the wire, and a writer task for what can't go out at once.
 
 Knows frames, not what a command does: that is `dispatch`'s part.
 """
@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from backend.errors import CleanroomError, Invalid, StoreError, Unreachable
-from backend.hub import Hub, Outbox
+from backend.frame_socket import FRAMES
+from backend.hub import Hub, Outbox, Write, takes_none
 from backend.protocol import BadFrame, ChatOpen, Command, UnknownCommand, decode_command, encode_error, encode_ok, ref_of
 from backend.rate_limit import RateLimit
 
@@ -33,10 +34,10 @@ Dispatch = Callable[["Connection", Command], Awaitable[Result | None]]
 class Connection:
     """What a command may do with the socket that it came from, and whose that is."""
 
-    def __init__(self, hub: Hub, user: str) -> None:
+    def __init__(self, hub: Hub, user: str, write: Write = takes_none) -> None:
         self.hub = hub
         self.user = user
-        self.outbox = Outbox(user)
+        self.outbox = Outbox(user, write)
 
     def reply(self, command: Command, result: Result) -> None:
         """Answer a command now, before what the caller queues next."""
@@ -57,7 +58,7 @@ async def serve(websocket: WebSocket, hub: Hub, welcome: Callable[[Connection], 
     `welcome` sends the first frame and attaches it to the hub, or raises StoreError or Unreachable.
     """
     await websocket.accept()
-    connection = Connection(hub, websocket.scope["user"])
+    connection = Connection(hub, websocket.scope["user"], websocket.scope["extensions"][FRAMES]["write"])
     try:
         try:
             await welcome(connection)

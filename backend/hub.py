@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 
 from pydantic import BaseModel
@@ -21,8 +22,16 @@ OUTBOX_BYTES = 4_194_304
 # Replies waiting for one socket before its next command is read.
 OUTBOX_REPLIES = 8
 
+# Writes a frame at once; False, with nothing written, when the socket takes none.
+Write = Callable[[str], bool]
+
 # The position of a socket whose missed events are being read: none is for it yet.
 NOTHING_YET = 2**63
+
+
+def takes_none(_frame: str) -> bool:
+    """The `Write` of a socket that has none."""
+    return False
 
 
 class _Frame:
@@ -69,15 +78,20 @@ class _Deltas:
     def encoded(self) -> str:
         if self._text is None:
             return self._frame
-        merged = {"seq": self._last_seq, "first_seq": self._first.seq, "text": self._text.getvalue()}
-        return self._first.model_copy(update=merged).model_dump_json()
+        return replace(self._first, seq=self._last_seq, first_seq=self._first.seq, text=self._text.getvalue()).model_dump_json()
 
 
 class Outbox:
-    """The frames that wait for one socket, in order. It closes itself when they grow too many. `user` is whose socket it is."""
+    """The frames that wait for one socket, in order. It closes itself when they grow too many. `user` is whose socket it is.
 
-    def __init__(self, user: str = "") -> None:
+    What comes while nothing waits is handed to `write`; all else is for the task that takes one frame after the other.
+    """
+
+    def __init__(self, user: str = "", write: Write = takes_none) -> None:
         self.user = user
+        self._write = write
+        # Whether the task that takes frames waits for one: nothing is before the next.
+        self._is_empty = False
         self._frames: deque[_Frame | _Deltas] = deque()
         # The newest waiting frame of each chat, when the chat's next delta may join it.
         self._growing: dict[str, _Deltas] = {}
@@ -93,19 +107,24 @@ class Outbox:
         """Queue a connection's first frame, before whatever waits already."""
         self._replies += 1
         self._frames.appendleft(_Frame(frame, is_reply=True))
+        self._is_empty = False
         self._filled.set()
 
     def put_reply(self, frame: str) -> None:
         """Queue a reply, or another frame that belongs to no chat's sequence."""
         # No delta joins one across a reply: it would overtake the snapshot that the reply may hold.
         self._growing.clear()
+        if self._is_empty and self._write(frame):
+            return
         self._replies += 1
         if self._replies >= OUTBOX_REPLIES and not self._is_closed:
             self._drained.clear()
         self._append(_Frame(frame, is_reply=True))
 
-    def put_event(self, event: Event, frame: str) -> None:
+    def put_event(self, event: Event | MessageDelta, frame: str) -> None:
         """Queue an event, encoded as `frame`; a delta joins the one before it that still waits, if it continues that one."""
+        if self._is_empty and self._write(frame):
+            return
         if not isinstance(event, MessageDelta):
             self.end_deltas(event.chat_id)
             self._append(_Frame(frame))
@@ -123,12 +142,15 @@ class Outbox:
 
     def put_frame(self, frame: str) -> None:
         """Queue what no delta joins: an event from a log, or one that stands outside every chat's sequence."""
+        if self._is_empty and self._write(frame):
+            return
         self._append(_Frame(frame))
 
     async def take(self) -> str | None:
         """Wait for the next frame; None once the outbox is closed."""
         while not self._frames and not self._is_closed:
             self._filled.clear()
+            self._is_empty = True
             await self._filled.wait()
         if self._is_closed:
             return None
@@ -149,7 +171,7 @@ class Outbox:
 
     def close(self) -> None:
         """Drop everything, now and from now on: nobody writes it any more."""
-        self._is_closed = True
+        self._is_closed, self._is_empty = True, False
         self._frames.clear()
         self._growing.clear()
         self._filled.set()
@@ -159,6 +181,7 @@ class Outbox:
         if self._is_closed:
             return
         self._frames.append(frame)
+        self._is_empty = False
         self._filled.set()
         if not frame.is_reply:
             self._largest = max(self._largest, frame.bytes)
@@ -251,7 +274,7 @@ class Hub:
         """Whether any socket has."""
         return self.is_watched_here(chat_id) or await self.log.is_watched_elsewhere(chat_id)
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event | MessageDelta) -> None:
         """Number an event, log it, and queue it for every subscriber of its chat."""
         event.seq = self.seq(event.chat_id) + 1
         frame = event.model_dump_json()

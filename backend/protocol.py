@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
 from backend.errors import Invalid
 from backend.text import clean_text
@@ -493,20 +495,44 @@ class MessageCreated(Event):
     message: Message
 
 
-class MessageDelta(Event):
-    """A streamed piece. `offset` counts Unicode code points of that channel's text before it."""
+@dataclass(slots=True)
+class MessageDelta:
+    """A streamed piece, an event of its chat like the others. `offset` counts Unicode code points of that channel's text
+    before it; `first_seq` is the number of the first one that this one joins, None when it stands for itself.
 
-    type: Literal["message.delta"] = "message.delta"
+    One comes with each token: a model of pydantic takes four times as long to build and to encode.
+    """
+
+    chat_id: str
     message_id: int
     channel: Channel
     offset: int
     text: str
-    first_seq: int | None = Optional
+    seq: int = 0
+    first_seq: int | None = None
+
+    def model_dump_json(self) -> str:
+        fields: dict[str, Any] = {
+            "type": "message.delta",
+            "chat_id": self.chat_id,
+            "seq": self.seq,
+            "message_id": self.message_id,
+            "channel": self.channel,
+            "offset": self.offset,
+            "text": self.text,
+        }
+        if self.first_seq is not None:
+            fields["first_seq"] = self.first_seq
+        return to_json(fields).decode()
 
 
 def delta_in(frame: str) -> MessageDelta | None:
     """The delta that a frame of ours holds; None for another event's."""
-    return MessageDelta.model_validate_json(frame) if frame.startswith('{"type":"message.delta"') else None
+    if not frame.startswith('{"type":"message.delta"'):
+        return None
+    fields = from_json(frame)
+    del fields["type"]
+    return MessageDelta(**fields)
 
 
 class MessageUpdated(Event):

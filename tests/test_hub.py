@@ -8,6 +8,7 @@ import tracemalloc
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from backend import event_log
 from backend import hub as hubs
 from backend.event_log import Logged, MemoryLog
 from backend.hub import Hub, Outbox
-from backend.protocol import ChatDeleted, Event, MessageDelta, TurnStarted
+from backend.protocol import Channel, ChatDeleted, Event, MessageDelta, TurnStarted
 from tests import fake_ollama as script
 from tests.fake_ollama import FakeOllama
 from tests.replay import Replica, drop, events_of, replayed
@@ -30,11 +31,11 @@ def started(chat: str = "a") -> TurnStarted:
     return TurnStarted(chat_id=chat, turn_id="t")
 
 
-def piece(text: str = "x", *, chat: str = "a", message: int = 1, channel: str = "content", offset: int = 0) -> MessageDelta:
-    return MessageDelta.model_validate({"chat_id": chat, "message_id": message, "channel": channel, "offset": offset, "text": text})
+def piece(text: str = "x", *, chat: str = "a", message: int = 1, channel: Channel = "content", offset: int = 0) -> MessageDelta:
+    return MessageDelta(chat_id=chat, message_id=message, channel=channel, offset=offset, text=text)
 
 
-def publish(hub: Hub, *events: Event) -> None:
+def publish(hub: Hub, *events: Event | MessageDelta) -> None:
     for event in events:
         hub.publish(event)
 
@@ -171,24 +172,73 @@ MOVES = st.lists(
         st.tuples(st.just("delta"), st.sampled_from("ab"), st.just(1), st.sampled_from(["content", "thinking"]), st.text(min_size=1, max_size=3)),
         st.tuples(st.just("event"), st.sampled_from("ab")),
         st.tuples(st.just("snapshot"), st.sampled_from("ab")),
-        st.tuples(st.just("take")),
+        st.tuples(st.just("has_room"), st.booleans()),
+        st.tuples(st.just("run")),
     ),
     max_size=40,
 )
 
 
+class Socket:
+    """A socket that takes frames while it has room, at once or by the task that serves it."""
+
+    def __init__(self) -> None:
+        self.room = asyncio.Event()
+        self.frames: list[Json] = []
+
+    def write(self, frame: str) -> bool:
+        if self.room.is_set():
+            self.frames.append(json.loads(frame))
+        return self.room.is_set()
+
+    async def serve(self, outbox: Outbox) -> None:
+        while (frame := await outbox.take()) is not None:
+            await self.room.wait()
+            self.frames.append(json.loads(frame))
+
+
 @given(MOVES)
-@settings(deadline=None)
-async def test_whatever_merges_a_reader_has_every_event_once_in_order(moves: list[tuple[str, ...]]) -> None:
-    hub, outbox = Hub(MemoryLog()), Outbox()
+@settings(deadline=None, max_examples=400)
+async def test_whatever_waits_or_merges_a_reader_has_every_event_once_in_order(moves: list[tuple[Any, ...]]) -> None:
+    hub, socket = Hub(MemoryLog()), Socket()
+    outbox = Outbox("", socket.write)
     written: dict[tuple[str, int, str], str] = {}
+    for chat in "ab":
+        hub.subscribe(chat, outbox)
+    serving = asyncio.create_task(socket.serve(outbox))
+    for move in moves:
+        match move:
+            case ("delta", chat, message, channel, text):
+                key = (chat, message, channel)
+                hub.publish(piece(text, chat=chat, message=message, channel=channel, offset=len(written.get(key, ""))))
+                written[key] = written.get(key, "") + text
+            case ("event", chat):
+                hub.publish(started(chat))
+            case ("snapshot", chat):
+                outbox.put_reply(json.dumps({"type": "snapshot", "chat": chat, "seq": hub.seq(chat)}))
+            case ("has_room", True):
+                socket.room.set()
+            case ("has_room", False):
+                socket.room.clear()
+            case _:
+                await asyncio.sleep(0)
+    socket.room.set()
+    outbox.put_reply('{"type": "end"}')
+    while not socket.frames or socket.frames[-1]["type"] != "end":
+        await asyncio.sleep(0)
+    outbox.close()
+    await serving
+    assert read_in_order(socket.frames[:-1]) == (written, {chat: hub.seq(chat) for chat in "ab"})
+
+
+def read_in_order(frames: list[Json]) -> tuple[dict[tuple[str, int, str], str], dict[str, int]]:
+    """The texts and the last numbers that frames bring a page, none of which may be missing, early or late."""
     read: dict[tuple[str, int, str], str] = {}
     applied = {"a": 0, "b": 0}
-
-    def apply(frame: Json) -> None:
+    for frame in frames:
         if frame["type"] == "snapshot":
             assert frame["seq"] == applied[frame["chat"]]  # all that came before it and nothing beyond
-            return
+            continue
         chat = frame["chat_id"]
         assert frame.get("first_seq", frame["seq"]) == applied[chat] + 1
         applied[chat] = frame["seq"]
@@ -196,30 +246,7 @@ async def test_whatever_merges_a_reader_has_every_event_once_in_order(moves: lis
             key = (chat, frame["message_id"], frame["channel"])
             assert frame["offset"] == len(read.get(key, ""))
             read[key] = read.get(key, "") + frame["text"]
-
-    for chat in "ab":
-        hub.subscribe(chat, outbox)
-    waiting = 0
-    for move in moves:
-        match move:
-            case ("delta", str(chat), message, str(channel), str(text)):
-                key = (chat, int(message), channel)
-                hub.publish(piece(text, chat=chat, message=int(message), channel=channel, offset=len(written.get(key, ""))))
-                written[key] = written.get(key, "") + text
-            case ("event", str(chat)):
-                hub.publish(started(chat))
-            case ("snapshot", str(chat)):
-                outbox.put_reply(json.dumps({"type": "snapshot", "chat": chat, "seq": hub.seq(chat)}))
-                waiting += 1
-            case _:
-                if waiting or any(hub.seq(chat) > applied[chat] for chat in "ab"):
-                    frame = json.loads(await outbox.take() or "")
-                    waiting -= frame["type"] == "snapshot"
-                    apply(frame)
-    for frame in await drain(outbox):
-        apply(frame)
-    assert read == written
-    assert applied == {chat: hub.seq(chat) for chat in "ab"}
+    return read, applied
 
 
 # --- limits of an outbox

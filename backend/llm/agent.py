@@ -35,6 +35,7 @@ NOTICE_SECONDS = 2.0
 # A reply that came out empty is asked for once more with the same messages, away from the same path.
 RETRY_OPTIONS = {"seed": 1, "temperature": 0.8}
 
+Channel = Literal["content", "thinking"]
 WaitReason = Literal["model_busy", "model_loading"]
 
 
@@ -73,10 +74,8 @@ class Journal(Protocol):
     def waiting(self, reason: WaitReason | None) -> None:
         """The model has not begun; None: look for the reason yourself."""
 
-    async def text(self, piece: str) -> None:
+    async def say(self, channel: Channel, piece: str) -> None:
         """A piece of the reply; the first one announces the message."""
-
-    async def thinking(self, piece: str) -> None: ...
 
     async def end_reply(self, *, precedes_calls: bool, calls: Sequence[ToolCall]) -> None:
         """The reply under way is complete; text that precedes calls is working material."""
@@ -98,8 +97,10 @@ class Reply:
     first_token_seconds: float | None = None
     thinking_seconds: float | None = None
 
-    def time(self, chunk: Chunk, seconds: float) -> None:
-        """Note when the first word came, and how long the model has thought. `seconds` is the time since it was asked."""
+    def heard(self, chunk: Chunk, seconds: float) -> None:
+        """Note calls, counters, when the first word came, and how long the model has thought. `seconds` is the time since it was asked."""
+        self.calls += chunk.tool_calls
+        self.done = chunk.done or self.done
         if self.first_token_seconds is None and chunk.says_something:
             self.first_token_seconds = seconds
         if chunk.thinking and self.first_token_seconds is not None:
@@ -202,7 +203,8 @@ class Turn:
         reply, started = self.last_reply, self.clock()
         offered = [tool["function"]["name"] for tool in request.tools]
         openings = call_openings(offered)
-        begun = shown = len(reply.text)
+        said, waits = [reply.text], ""  # what the person was shown, and what may yet become a call
+        is_shown = bool(reply.text)
         self.usage.asked(started)
         chunks = self.model.stream(request.messages, request.tools, options)
         notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.journal.waiting, None)
@@ -210,22 +212,24 @@ class Turn:
             stack.push_async_callback(chunks.aclose)
             stack.callback(notice.cancel)
             async for chunk in chunks:
-                notice.cancel()
-                now = self.clock()
-                self.usage.heard(chunk, now)
-                reply.time(chunk, now - started)
+                if reply.first_token_seconds is None or chunk.thinking or chunk.tool_calls or chunk.done:  # nearly all are plain words
+                    notice.cancel()
+                    now = self.clock()
+                    self.usage.heard(chunk, now)
+                    reply.heard(chunk, now - started)
                 if chunk.thinking:
-                    await self.journal.thinking(chunk.thinking)
-                reply.text += chunk.text
-                reply.calls += chunk.tool_calls
-                reply.done = chunk.done or reply.done
-                if reply.text[shown:].strip() and (shown or not may_become_call(reply.text, openings)):
-                    await self.journal.text(reply.text[shown:])
-                    shown = len(reply.text)
-        if not shown and (call := parse_call(reply.text, offered)):
-            reply.calls, reply.text = reply.calls or (call,), ""  # some servers send the call and its text
-        elif (rest := reply.text[shown:]) and (shown > begun or rest.strip()):
-            await self.journal.text(rest)
+                    await self.journal.say("thinking", chunk.thinking)
+                waits += chunk.text
+                if waits.strip() and (is_shown or not may_become_call(waits, openings)):
+                    await self.journal.say("content", waits)
+                    said.append(waits)
+                    is_shown, waits = True, ""
+        if not is_shown and (call := parse_call(waits, offered)):
+            reply.calls = reply.calls or (call,)  # some servers send the call and its text
+            return
+        if waits and (len(said) > 1 or waits.strip()):
+            await self.journal.say("content", waits)
+        reply.text = "".join((*said, waits))
 
     async def _carry_out(self, unfinished: Unfinished) -> None:
         failures: dict[str, str] = {}

@@ -150,24 +150,22 @@ class LineParser:
             *lines, self._rest = self._rest.split(b"\n")
         if end is not None and json_object(self._rest) is not None:
             lines.append(self._rest)  # whole but for its line end
-        chunk = _merge(list(self._parse(lines))) if lines else NOTHING
+        chunks = [chunk for line in lines if (chunk := self._read(line)) is not None]
         if not self.ended:
             self.failure = end if len(self._rest) <= LINE_BYTES else Reason("it sent a line without an end")
-        return chunk
+        return chunks[0] if len(chunks) == 1 else _merge(chunks)
 
-    def _parse(self, lines: list[bytearray]) -> Iterator[Chunk]:
-        for line in lines:
-            if self.ended:
-                break
-            if not line.strip():
-                continue
-            read = _read_line(line)
-            if isinstance(read, Reason):
-                self.failure = read
-            else:
-                self.began = True
-                self.done = read.done is not None
-                yield read
+    def _read(self, line: bytearray) -> Chunk | None:
+        """What a line adds to the reply: nothing when it is blank, is a failure or comes after the end."""
+        if self.ended or not line.strip():
+            return None
+        read = _read_line(line)
+        if isinstance(read, Reason):
+            self.failure = read
+            return None
+        self.began = True
+        self.done = read.done is not None
+        return read
 
 
 NOTHING = Chunk()
@@ -281,8 +279,6 @@ def _read_line(line: bytearray) -> Chunk | Reason:
 
 
 def _merge(chunks: list[Chunk]) -> Chunk:
-    if len(chunks) == 1:
-        return chunks[0]
     return Chunk(
         text="".join(chunk.text for chunk in chunks),
         thinking="".join(chunk.thinking for chunk in chunks),

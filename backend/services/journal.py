@@ -8,7 +8,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from backend.errors import Unreachable
-from backend.protocol import Event, UserEvent
+from backend.protocol import Event, MessageDelta, UserEvent
 from backend.services.peers import Peers
 from backend.store import chats
 from backend.store.connection import Connection
@@ -67,6 +67,10 @@ class Journal:
             self._hub.publish(event)
         else:
             self._hub.broadcast(event, event.user if isinstance(event, UserEvent) else None)
+
+    def stream(self, delta: MessageDelta) -> None:
+        """Send a piece of a reply under way, which no write waits for."""
+        self._hub.publish(delta)
 
     def tell_sockets(self, event: BaseModel) -> None:
         """Send what concerns this process alone to every socket of it."""

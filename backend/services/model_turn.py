@@ -91,15 +91,12 @@ class ModelTurn:
             reason = "model_busy" if self._others_run() else "model_loading"
         self._journal.publish(TurnWaiting(chat_id=self._record.chat_id, turn_id=self._record.turn_id, reason=reason))
 
-    async def text(self, piece: str) -> None:
-        await self._say("content", piece)
-
-    async def thinking(self, piece: str) -> None:
-        await self._say("thinking", piece)
-
-    async def _say(self, channel: Channel, piece: str) -> None:
-        self._reply.host = self._usage.host
-        await self._reply.append(channel, piece)
+    async def say(self, channel: Channel, piece: str) -> None:
+        if self._reply.message is None:
+            await self._reply.announce()
+        if self._reply.host != self._usage.host:
+            self._reply.name_host(self._usage.host)
+        self._reply.append(channel, piece)
 
     async def end_reply(self, *, precedes_calls: bool, calls: Sequence[ToolCall]) -> None:
         """The final reply is completed when the turn is settled."""

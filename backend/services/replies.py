@@ -55,11 +55,11 @@ class StreamingReply:
         self._journal = journal
         self._clock = clock
         self.model: str | None = None
-        self.host: str | None = None
         self._reset()
 
     def _reset(self) -> None:
         self.message: Message | None = None
+        self.host: str | None = None
         self._texts: dict[Channel, _Text] = {"content": _Text(), "thinking": _Text()}
         self.is_saved = True
 
@@ -85,22 +85,20 @@ class StreamingReply:
         """Whether this turn said something of it."""
         return self.has_text
 
-    async def append(self, channel: Channel, piece: str) -> None:
-        """Add a piece and send it on."""
-        if self.message is None:
-            await self._announce()
+    def append(self, channel: Channel, piece: str) -> None:
+        """Add a piece to the message, which has been announced, and send it on."""
         assert self.message is not None
-        if self.host is not None and self.message.metrics != {"host": self.host}:
-            self._tell_host(self.message)
         text = self._texts[channel]
         delta = MessageDelta(chat_id=self._record.chat_id, message_id=self.message.id, channel=channel, offset=text.length, text=piece)
         text.append(piece)
-        self._journal.publish(delta)
+        self._journal.stream(delta)
         self.is_saved = False
 
-    def _tell_host(self, message: Message) -> None:
+    def name_host(self, host: str | None) -> None:
         """A reply under way has one figure: which model server writes it, where a balancer names it."""
-        self.message = message.model_copy(update={"content": self.content, "thinking": self.thinking, "metrics": {"host": self.host}})
+        assert self.message is not None
+        self.host = host
+        self.message = self.message.model_copy(update={"content": self.content, "thinking": self.thinking, "metrics": {"host": host}})
         self._journal.publish(MessageUpdated(chat_id=self._record.chat_id, message=self.message))
 
     def as_shown(self) -> Message | None:
@@ -138,7 +136,9 @@ class StreamingReply:
             unit.after_commit(self._reset)
         return True
 
-    async def _announce(self) -> None:
+    async def announce(self) -> None:
+        """Begin the message, whose first piece is there."""
+
         async def insert(unit: Unit) -> None:
             row = await messages.insert(
                 unit.tx, session_id=self._record.chat_id, role="assistant", content="", is_ephemeral=0, status="streaming",
@@ -183,11 +183,11 @@ class ContinuedReply(StreamingReply):
     def has_grown(self) -> bool:
         return self._texts["content"].length > len(self._former["content"])
 
-    async def append(self, channel: Channel, piece: str) -> None:
+    def append(self, channel: Channel, piece: str) -> None:
         if channel == "content":
             piece = self._without_known_spaces(piece)
         if piece:
-            await super().append(channel, self._joints[channel] + piece)
+            super().append(channel, self._joints[channel] + piece)
             self._joints[channel] = ""
 
     async def end_before_calls(self, unit: Unit, family: str | None) -> None:
