@@ -18,14 +18,17 @@ class FrameSocket(WebSocketsSansIOProtocol):
     """A WebSocket that tells the application how to write to it at once, that can't hold up the server's end, and whose
     refusal is no error of the server."""
 
+    _is_flushing = False
+
     async def run_asgi(self) -> None:
         self.scope["extensions"][FRAMES] = {"write": self.write}
         await super().run_asgi()
 
     def write(self, frame: str) -> bool:
-        """Write a text frame now; False, with nothing written, when the socket takes none at this moment.
+        """Write a text frame; False, with nothing written, when the socket takes none at this moment.
 
-        A frame that is awaited in `send` passes three layers and wakes a task, for each token and each socket.
+        One that is awaited in `send` passes three layers and wakes a task, for each token and each socket. Frames of the
+        same moment, such as a commit's events, go to the system together.
         """
         if not self.writable.is_set() or self.close_sent or self.disconnected:
             return False
@@ -33,8 +36,15 @@ class FrameSocket(WebSocketsSansIOProtocol):
             self.conn.send_text(frame.encode())
         except InvalidState:  # the client has said goodbye
             return False
-        self.transport.write(b"".join(self.conn.data_to_send()))
+        if not self._is_flushing:
+            self._is_flushing = True
+            self.loop.call_soon(self._flush)
         return True
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if not self.transport.is_closing():
+            self.transport.write(b"".join(self.conn.data_to_send()))
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
