@@ -12,7 +12,7 @@ from backend.services import context_policy
 from backend.services.approvals import Approvals
 from backend.services.chat_rows import ChatRows
 from backend.services.journal import Journal, Unit
-from backend.services.records import to_message
+from backend.services.records import to_chat, to_message
 from backend.services.replies import StreamingReply
 from backend.services.tool_runs import TurnRecord
 from backend.services.variant_rows import VariantRows
@@ -78,8 +78,7 @@ class Settlement:
             await self._states.publish_snapshot(unit, chat_id, chat["ttl_messages"], running_turn=None)
             unit.after_commit(free)
             unit.publish(TurnFinished(chat_id=chat_id, turn_id=record.turn_id, status=outcome.status, error=outcome.error))
-            used = await self._chats.wire(unit.tx, chat_id, turn_running=False)
-            unit.publish(ChatEvent(type="chat.updated", chat=used, user=used.owner))
+            unit.publish(ChatEvent(type="chat.updated", chat=to_chat(chat, turn_running=False), user=chat["owner"]))
 
         await self._journal.write(end)
 

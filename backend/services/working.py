@@ -35,12 +35,13 @@ UNDO_SECONDS = 600
 
 @dataclass(slots=True)
 class Working:
-    """A chat's row of `session_states`. `held` is what the active family holds in hand."""
+    """A chat's row of `session_states`. `held` is what the active family holds in hand; `is_stored` is False where there was no row."""
 
     active_tool: str | None = None
     held: dict[str, Any] = field(default_factory=dict)
     unrelated_count: int = 0
     pending: dict[str, Any] | None = None
+    is_stored: bool = field(default=True, compare=False)
 
     @property
     def activity(self) -> Activity:
@@ -80,7 +81,8 @@ class WorkingStates:
     async def save(self, tx: Connection, chat_id: str, working: Working) -> None:
         """Write the state; one that says nothing has no row."""
         if working == Working():
-            await states.delete(tx, chat_id)
+            if working.is_stored:
+                await states.delete(tx, chat_id)
             return
         await states.save(
             tx,
@@ -231,7 +233,7 @@ class WorkingStates:
 
 def _working(row: dict[str, Any] | None) -> Working:
     if row is None:
-        return Working()
+        return Working(is_stored=False)
     return Working(row["active_tool"], row["state"], row["unrelated_count"], row["pending_transaction"])
 
 
