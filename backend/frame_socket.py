@@ -30,11 +30,11 @@ class FrameSocket(WebSocketsSansIOProtocol):
         One that is awaited in `send` passes three layers and wakes a task, for each token and each socket. Frames of the
         same moment, such as a commit's events, go to the system together.
         """
-        if not self.writable.is_set() or self.close_sent or self.disconnected:
+        if not self.writable.is_set():
             return False
         try:
             self.conn.send_text(frame.encode())
-        except InvalidState:  # the client has said goodbye
+        except InvalidState:  # either side has said goodbye
             return False
         if not self._is_flushing:
             self._is_flushing = True

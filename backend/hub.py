@@ -276,7 +276,7 @@ class Hub:
 
     def publish(self, event: Event | MessageDelta) -> None:
         """Number an event, log it, and queue it for every subscriber of its chat."""
-        event.seq = self.seq(event.chat_id) + 1
+        event.seq = self.log.newest(event.chat_id) + 1
         frame = event.model_dump_json()
         self.log.append(event.chat_id, Logged(event.seq, frame))
         for outbox in self._watchers.get(event.chat_id, ()):
