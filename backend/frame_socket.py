@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
@@ -18,7 +20,9 @@ class FrameSocket(WebSocketsSansIOProtocol):
     """A WebSocket that tells the application how to write to it at once, that can't hold up the server's end, and whose
     refusal is no error of the server."""
 
-    _is_flushing = False
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._ready: list[bytes] = []
 
     async def run_asgi(self) -> None:
         self.scope["extensions"][FRAMES] = {"write": self.write}
@@ -30,30 +34,34 @@ class FrameSocket(WebSocketsSansIOProtocol):
         One that is awaited in `send` passes three layers and wakes a task, for each token and each socket. Frames of the
         same moment, such as a commit's events, go to the system together.
         """
-        if not self.writable.is_set():
+        if not self.writable.is_set() or self.conn.state is not State.OPEN:
             return False
-        try:
-            self.conn.send_text(frame.encode())
-        except InvalidState:  # either side has said goodbye
-            return False
-        if not self._is_flushing:
-            self._is_flushing = True
+        if not self._ready:
             self.loop.call_soon(self._flush)
+        self._ready.append(_bytes_of(frame))
         return True
 
     def _flush(self) -> None:
-        self._is_flushing = False
-        if not self.transport.is_closing():
-            self.transport.write(b"".join(self.conn.data_to_send()))
+        ready, self._ready = self._ready, []
+        if ready and self.conn.state is State.OPEN and not self.transport.is_closing():
+            self.transport.write(b"".join(ready))
 
     async def send(self, message: ASGISendEvent) -> None:
+        self._flush()
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # or uvicorn would log each stranger's try as a fault of ours
 
     def shutdown(self) -> None:
+        self._flush()
         # Who doesn't read would be waited for, and for one that has said goodbye before uvicorn raises.
         if self.transport.is_closing() or not self.writable.is_set():
             self.transport.abort()
         else:
             super().shutdown()
+
+
+@lru_cache(maxsize=1)
+def _bytes_of(frame: str) -> bytes:
+    """A text frame on the wire. Without compression it is the same for every socket, and all that watch get it one after the other."""
+    return Frame(Opcode.TEXT, frame.encode()).serialize(mask=False)

@@ -23,6 +23,7 @@ LAYERS: list[str] = [
     "backend.commands",
     "backend.replicas",
     "backend.connection",
+    "backend.frame_socket",
     "backend.rate_limit",
     "backend.pages",
     "backend.access",
@@ -82,7 +83,8 @@ OWNERS: dict[str, list[str]] = {
     "httpx": ["backend.llm.model"],
     "aiohttp": ["backend.llm.model", "backend.embedded"],
     "xllamacpp": ["backend.embedded"],
-    "uvicorn": ["backend.__main__", "backend.app", "backend.embedded.__main__"],
+    "uvicorn": ["backend.__main__", "backend.app", "backend.frame_socket", "backend.embedded.__main__"],
+    "websockets": ["backend.frame_socket"],
     "starlette": [
         "backend.__main__",
         "backend.app",
