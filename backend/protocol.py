@@ -6,6 +6,7 @@ Commands are strict about JSON types and ignore fields that they don't know.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from dataclasses import dataclass
@@ -527,12 +528,11 @@ class MessageDelta:
 
 
 def delta_in(frame: str) -> MessageDelta | None:
-    """The delta that a frame of ours holds; None for another event's."""
+    """The delta that a frame of ours holds, maybe of a newer version's with more in it; None for another event's."""
     if not frame.startswith('{"type":"message.delta"'):
         return None
     fields = from_json(frame)
-    del fields["type"]
-    return MessageDelta(**fields)
+    return MessageDelta(**{field.name: fields[field.name] for field in dataclasses.fields(MessageDelta) if field.name in fields})
 
 
 class MessageUpdated(Event):

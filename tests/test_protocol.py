@@ -216,3 +216,11 @@ def test_objects_leave_out_what_they_do_not_have() -> None:
     assert set(json.loads(message.model_dump_json())) == {"id", "chat_id", "role", "content", "is_ephemeral", "hidden", "status", "created_at", "turn_id"}
     delta = protocol.MessageDelta(chat_id="c", message_id=1, channel="content", offset=0, text="x")
     assert "first_seq" not in json.loads(delta.model_dump_json())
+
+
+def test_a_delta_is_read_back_whole_whatever_a_newer_version_adds() -> None:
+    delta = protocol.MessageDelta(chat_id="c", message_id=1, channel="thinking", offset=2, text='\u2028"\\ж', seq=7, first_seq=5)
+    frame = delta.model_dump_json()
+    assert protocol.delta_in(frame) == delta
+    assert protocol.delta_in(frame[:-1] + ',"newer":1}') == delta
+    assert protocol.delta_in(protocol.TurnStarted(chat_id="c", turn_id="t").model_dump_json()) is None

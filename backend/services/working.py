@@ -93,6 +93,7 @@ class WorkingStates:
             pending_transaction=working.pending,
             now=self._clock.now(),
         )
+        working.is_stored = True
 
     async def clear(self, unit: Unit, chat_id: str, working: Working, reason: ClearReason, keep_family: str | None = None) -> None:
         """Delete the chat's material but that of `keep_family`; the caller saves the state that follows.
