@@ -8,6 +8,7 @@ if __name__ == "__main__":
     # Until the server follows signals, Ctrl+C ends it at once: Python's KeyboardInterrupt can get lost in an import.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import argparse
 import asyncio
 import gc
 import logging
@@ -102,8 +103,17 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
+def refuse_options() -> None:
+    """Raises SettingsError for an argument, which would have no effect; `--help` says so and ends."""
+    where = "Settings are variables of the environment, such as CLEANROOM_PORT=9000; the README lists them."
+    _, unknown = argparse.ArgumentParser(prog="python -m backend", description=f"Cleanroom's server. {where}").parse_known_args()
+    if unknown:
+        raise SettingsError(f"There is no option '{unknown[0]}'. {where}")
+
+
 def main() -> int:
     try:
+        refuse_options()
         settings = Settings.from_environment()
         logs.configure(settings.log_level)
         for name in Settings.unknown_in():

@@ -62,7 +62,7 @@ class Process:
 
 
 @asynccontextmanager
-async def started(folder: Path, fake: FakeOllama | None = None, *interpreter: str, **variables: str) -> AsyncIterator[Process]:
+async def started(folder: Path, fake: FakeOllama | None = None, *interpreter: str, arguments: str = "", **variables: str) -> AsyncIterator[Process]:
     """Start `python -m backend` on a free port with a database in `folder`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("CLEANROOM_", "OLLAMA_"))}
     environment |= {
@@ -74,7 +74,7 @@ async def started(folder: Path, fake: FakeOllama | None = None, *interpreter: st
     environment |= {"OLLAMA_HOST": fake.url if fake else "127.0.0.1:9", **variables}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *interpreter, "-m", "backend"), cwd=PROJECT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        *(sys.executable, *interpreter, "-m", "backend", *arguments.split()), cwd=PROJECT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )  # fmt: skip
     try:
         yield Process(process)
@@ -102,6 +102,15 @@ async def refused(process: Process) -> str:
 async def test_a_bad_setting_stops_the_start(tmp_path: Path, variable: str, value: str) -> None:
     async with started(tmp_path, None, **{variable: value}) as process:
         assert f"{variable}='{value}' can't be used: it " in await refused(process)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_option_stops_the_start_and_help_says_where_settings_are(tmp_path: Path) -> None:
+    async with started(tmp_path, None, arguments="--port 9000") as process:
+        said = await refused(process)
+    assert "no option '--port'" in said and "CLEANROOM_PORT=9000" in said
+    async with started(tmp_path, None, arguments="--help") as process:
+        assert await process.ended() == 0
     assert list(tmp_path.iterdir()) == []
 
 
