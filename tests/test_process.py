@@ -73,8 +73,9 @@ async def started(folder: Path, fake: FakeOllama | None = None, *interpreter: st
     }
     environment |= {"OLLAMA_HOST": fake.url if fake else "127.0.0.1:9", **variables}
     pipe = asyncio.subprocess.PIPE
+    command = (sys.executable, *interpreter, "-m", "backend", *arguments.split())
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *interpreter, "-m", "backend", *arguments.split()), cwd=PROJECT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        *command, cwd=PROJECT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
     )  # fmt: skip
     try:
         yield Process(process)
