@@ -90,15 +90,15 @@ class Outbox:
     def __init__(self, user: str = "", write: Write = takes_none) -> None:
         self.user = user
         self._write = write
-        # Whether the task that takes frames waits for one: nothing is before the next.
-        self._is_empty = False
         self._frames: deque[_Frame | _Deltas] = deque()
         # The newest waiting frame of each chat, when the chat's next delta may join it.
         self._growing: dict[str, _Deltas] = {}
         self._bytes = 0
         self._largest = 0
         self._replies = 0
+        # Clear only while the task that takes frames waits for one.
         self._filled = asyncio.Event()
+        self._filled.set()
         self._drained = asyncio.Event()
         self._drained.set()
         self._is_closed = False
@@ -107,14 +107,13 @@ class Outbox:
         """Queue a connection's first frame, before whatever waits already."""
         self._replies += 1
         self._frames.appendleft(_Frame(frame, is_reply=True))
-        self._is_empty = False
         self._filled.set()
 
     def put_reply(self, frame: str) -> None:
         """Queue a reply, or another frame that belongs to no chat's sequence."""
         # No delta joins one across a reply: it would overtake the snapshot that the reply may hold.
         self._growing.clear()
-        if self._is_empty and self._write(frame):
+        if self._is_written(frame):
             return
         self._replies += 1
         if self._replies >= OUTBOX_REPLIES and not self._is_closed:
@@ -123,7 +122,7 @@ class Outbox:
 
     def put_event(self, event: Event | MessageDelta, frame: str) -> None:
         """Queue an event, encoded as `frame`; a delta joins the one before it that still waits, if it continues that one."""
-        if self._is_empty and self._write(frame):
+        if self._is_written(frame):
             return
         if not isinstance(event, MessageDelta):
             self.end_deltas(event.chat_id)
@@ -142,7 +141,7 @@ class Outbox:
 
     def put_frame(self, frame: str) -> None:
         """Queue what no delta joins: an event from a log, or one that stands outside every chat's sequence."""
-        if self._is_empty and self._write(frame):
+        if self._is_written(frame):
             return
         self._append(_Frame(frame))
 
@@ -150,7 +149,6 @@ class Outbox:
         """Wait for the next frame; None once the outbox is closed."""
         while not self._frames and not self._is_closed:
             self._filled.clear()
-            self._is_empty = True
             await self._filled.wait()
         if self._is_closed:
             return None
@@ -171,17 +169,20 @@ class Outbox:
 
     def close(self) -> None:
         """Drop everything, now and from now on: nobody writes it any more."""
-        self._is_closed, self._is_empty = True, False
+        self._is_closed = True
         self._frames.clear()
         self._growing.clear()
         self._filled.set()
         self._drained.set()
 
+    def _is_written(self, frame: str) -> bool:
+        """Whether the socket took the frame at once, which it may only when nothing waits or is on its way before it."""
+        return not self._filled.is_set() and self._write(frame)
+
     def _append(self, frame: _Frame | _Deltas) -> None:
         if self._is_closed:
             return
         self._frames.append(frame)
-        self._is_empty = False
         self._filled.set()
         if not frame.is_reply:
             self._largest = max(self._largest, frame.bytes)
@@ -276,7 +277,7 @@ class Hub:
 
     def publish(self, event: Event | MessageDelta) -> None:
         """Number an event, log it, and queue it for every subscriber of its chat."""
-        event.seq = self.log.newest(event.chat_id) + 1
+        event.seq = self.seq(event.chat_id) + 1
         frame = event.model_dump_json()
         self.log.append(event.chat_id, Logged(event.seq, frame))
         for outbox in self._watchers.get(event.chat_id, ()):

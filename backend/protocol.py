@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
@@ -496,7 +495,7 @@ class MessageCreated(Event):
     message: Message
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class MessageDelta:
     """A streamed piece, an event of its chat like the others. `offset` counts Unicode code points of that channel's text
     before it; `first_seq` is the number of the first one that this one joins, None when it stands for itself.
@@ -527,12 +526,15 @@ class MessageDelta:
         return to_json(fields).decode()
 
 
+_DELTA_FIELDS = [field.name for field in dataclasses.fields(MessageDelta)]
+
+
 def delta_in(frame: str) -> MessageDelta | None:
     """The delta that a frame of ours holds, maybe of a newer version's with more in it; None for another event's."""
     if not frame.startswith('{"type":"message.delta"'):
         return None
-    fields = from_json(frame)
-    return MessageDelta(**{field.name: fields[field.name] for field in dataclasses.fields(MessageDelta) if field.name in fields})
+    read = from_json(frame)
+    return MessageDelta(**{name: read[name] for name in _DELTA_FIELDS if name in read})
 
 
 class MessageUpdated(Event):

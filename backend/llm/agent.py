@@ -203,8 +203,8 @@ class Turn:
         reply, started = self.last_reply, self.clock()
         offered = [tool["function"]["name"] for tool in request.tools]
         openings = call_openings(offered)
-        said, waits = [reply.text], ""  # what the person was shown, and what may yet become a call
-        is_shown = bool(reply.text)
+        begun, waits = reply.text, ""  # the latter may yet become a call
+        said: list[str] = []
         self.usage.asked(started)
         chunks = self.model.stream(request.messages, request.tools, options)
         notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.journal.waiting, None)
@@ -220,16 +220,16 @@ class Turn:
                 if chunk.thinking:
                     await self.journal.say("thinking", chunk.thinking)
                 waits += chunk.text
-                if waits.strip() and (is_shown or not may_become_call(waits, openings)):
+                if waits.strip() and (begun or said or not may_become_call(waits, openings)):
                     await self.journal.say("content", waits)
                     said.append(waits)
-                    is_shown, waits = True, ""
-        if not is_shown and (call := parse_call(waits, offered)):
+                    waits = ""
+        if not (begun or said) and (call := parse_call(waits, offered)):
             reply.calls = reply.calls or (call,)  # some servers send the call and its text
             return
-        if waits and (len(said) > 1 or waits.strip()):
+        if waits and (said or waits.strip()):
             await self.journal.say("content", waits)
-        reply.text = "".join((*said, waits))
+        reply.text = "".join((begun, *said, waits))
 
     async def _carry_out(self, unfinished: Unfinished) -> None:
         failures: dict[str, str] = {}

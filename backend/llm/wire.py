@@ -153,7 +153,7 @@ class LineParser:
         chunks = [chunk for line in lines if (chunk := self._read(line)) is not None]
         if not self.ended:
             self.failure = end if len(self._rest) <= LINE_BYTES else Reason("it sent a line without an end")
-        return chunks[0] if len(chunks) == 1 else _merge(chunks)
+        return _merge(chunks) if chunks else NOTHING
 
     def _read(self, line: bytearray) -> Chunk | None:
         """What a line adds to the reply: nothing when it is blank, is a failure or comes after the end."""
@@ -279,11 +279,13 @@ def _read_line(line: bytearray) -> Chunk | Reason:
 
 
 def _merge(chunks: list[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
     return Chunk(
         text="".join(chunk.text for chunk in chunks),
         thinking="".join(chunk.thinking for chunk in chunks),
         tool_calls=tuple(call for chunk in chunks for call in chunk.tool_calls),
-        done=chunks[-1].done if chunks else None,
+        done=chunks[-1].done,
     )
 
 

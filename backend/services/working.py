@@ -35,13 +35,12 @@ UNDO_SECONDS = 600
 
 @dataclass(slots=True)
 class Working:
-    """A chat's row of `session_states`. `held` is what the active family holds in hand; `is_stored` is False where there was no row."""
+    """A chat's row of `session_states`. `held` is what the active family holds in hand."""
 
     active_tool: str | None = None
     held: dict[str, Any] = field(default_factory=dict)
     unrelated_count: int = 0
     pending: dict[str, Any] | None = None
-    is_stored: bool = field(default=True, compare=False)
 
     @property
     def activity(self) -> Activity:
@@ -81,8 +80,7 @@ class WorkingStates:
     async def save(self, tx: Connection, chat_id: str, working: Working) -> None:
         """Write the state; one that says nothing has no row."""
         if working == Working():
-            if working.is_stored:
-                await states.delete(tx, chat_id)
+            await states.delete(tx, chat_id)
             return
         await states.save(
             tx,
@@ -93,7 +91,6 @@ class WorkingStates:
             pending_transaction=working.pending,
             now=self._clock.now(),
         )
-        working.is_stored = True
 
     async def clear(self, unit: Unit, chat_id: str, working: Working, reason: ClearReason, keep_family: str | None = None) -> None:
         """Delete the chat's material but that of `keep_family`; the caller saves the state that follows.
@@ -234,7 +231,7 @@ class WorkingStates:
 
 def _working(row: dict[str, Any] | None) -> Working:
     if row is None:
-        return Working(is_stored=False)
+        return Working()
     return Working(row["active_tool"], row["state"], row["unrelated_count"], row["pending_transaction"])
 
 
